@@ -62,8 +62,9 @@ compat: ## Try versions of Postgres and Redis, poolers, web servers and systemd,
 	@tools/install-servers judges
 	$(CARGO) bench --locked --bench compat
 
-slow: servers ## Let 2,000 slow callers attack a node, and measure its probes, its memory and a channel's pace (SECONDS=)
-	$(CARGO) test --locked --release --test it two_thousand_slow_callers -- --ignored --nocapture
+slow: ## Let 2,000 slow callers and slowhttptest attack a node, and measure its probes, its memory and a channel's pace (SECONDS=)
+	@tools/install-servers slow
+	$(CARGO) test --locked --release --test it slow_thousands -- --ignored --nocapture --test-threads=1
 
 torture: servers ## Break everything at random under load (SECONDS=, SEED=), then compare all ledgers
 	$(CARGO) bench --locked --bench torture

@@ -40,6 +40,11 @@ const fn redis(name: &'static str, source: Source) -> Row {
     row(name, "a drain", Case::Redis(redis::Case::Version(source)))
 }
 
+const fn systemd(name: &'static str, suite: &'static str) -> Row {
+    let tried = "the shipped unit: boot while Postgres is away, credentials, reload, a bad file, kill -9, watchdog, stop; its hardening";
+    row(name, tried, Case::Systemd(suite))
+}
+
 const ROWS: &[Row] = &[
     row("postgres-13", "too old", Case::Postgres(postgres::Case::TooOld("13.23.0-beta.16"))),
     postgres("postgres-14", "14.23.0-beta.17"),
@@ -95,11 +100,8 @@ const ROWS: &[Row] = &[
     row("haproxy", "`timeout http-keep-alive 1s`", Case::Bank(banks::Case::Haproxy)),
     row("ipv6", "no IPv4 address", Case::Bank(banks::Case::Ipv6)),
     row("traces", "a collector of OpenTelemetry", Case::Traces),
-    row(
-        "systemd",
-        "the shipped unit: boot while Postgres is away, credentials, reload, a bad file, kill -9, watchdog, stop",
-        Case::Systemd,
-    ),
+    systemd("systemd-252", "bookworm"),
+    systemd("systemd-257", "trixie"),
 ];
 
 /// A row that was run.

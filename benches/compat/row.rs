@@ -19,7 +19,8 @@ pub enum Case {
     Standby,
     Redis(redis::Case),
     Bank(banks::Case),
-    Systemd,
+    /// On this release of Debian.
+    Systemd(&'static str),
     Traces,
 }
 
@@ -30,7 +31,7 @@ impl Row {
             Case::Standby => standby::run().await,
             Case::Redis(case) => redis::run(case).await,
             Case::Bank(case) => banks::run(case).await,
-            Case::Systemd => systemd::run().await,
+            Case::Systemd(suite) => systemd::run(suite).await,
             Case::Traces => traces::run().await,
         }
     }

@@ -8,6 +8,7 @@
     reason = "a row runs alone, and waits for a process of another program"
 )]
 
+mod hardening;
 mod machine;
 
 use std::path::{Path, PathBuf};
@@ -24,9 +25,8 @@ use crate::drain::{Channel, program, sections, stage_on, verdict};
 use crate::found::Found;
 use machine::Machine;
 
-const SUITE: &str = "bookworm";
-/// The last two are what the package depends on.
-const PACKAGES: &str = "systemd,systemd-sysv,systemd-container,dbus,ca-certificates,tzdata";
+/// systemd reads `SocketBindDeny=` with libbpf1, which it only suggests. The package depends on the last two.
+const PACKAGES: &str = "systemd,systemd-sysv,systemd-container,dbus,libbpf1,ca-certificates,tzdata";
 /// Shorter than the unit's, so that the row sees a starting node ask for more time.
 const START_TIMEOUT: Duration = Duration::from_secs(8);
 /// Keeps the configuration that is there. Run again, it is an upgrade.
@@ -81,11 +81,12 @@ async fn more(stage: &Stage, channel: &mut Channel) -> anyhow::Result<()> {
     bail!("the refunds of {} were not sent", channel.name)
 }
 
-pub async fn run() -> anyhow::Result<Found> {
+/// Boots this release of Debian.
+pub async fn run(suite: &str) -> anyhow::Result<Found> {
     if !rustix::process::geteuid().is_root() {
         return cache::not_tried("systemd-nspawn needs root");
     }
-    let root = cache::debian_system(SUITE, PACKAGES)?;
+    let root = cache::debian_system(suite, PACKAGES)?;
     let postgres = PostgresOptions { tcp: true, ..PostgresOptions::default() };
     let redis = PrivateRedis::start_with(&RedisOptions { tcp: true, ..RedisOptions::default() }).await?;
     let stage = stage_on(&postgres, redis).await?;
@@ -128,6 +129,8 @@ pub async fn run() -> anyhow::Result<Found> {
     stage.postgres.start_again().await?;
     machine.until_active()?;
     more(&stage, &mut acme).await?;
+    hardening::node_has_no_rights(&machine)?;
+    let refusals = hardening::refusals(&machine, etc.path())?;
 
     // A reload takes a new channel over, and refuses a bad file.
     let mut beta = channel("beta");
@@ -186,7 +189,10 @@ pub async fn run() -> anyhow::Result<Found> {
     let kept = verdict(&stage, &[acme, beta], &stage.database_url()).await?;
     drop(machine);
     stage.strike().await?;
-    Ok(Found { version: version.split(" (").next().unwrap_or_default().to_owned(), outcome: kept })
+    Ok(Found {
+        version: version.split(" (").next().unwrap_or_default().to_owned(),
+        outcome: format!("{kept}; {refusals}"),
+    })
 }
 
 async fn until_counted(stage: &Stage, count: &'static str) -> anyhow::Result<()> {

@@ -53,3 +53,51 @@ fn packing_one_program_twice_gives_the_same_bytes() {
     });
     assert!(first == second, "the packages differ");
 }
+
+/// `.ci/run` makes a package whose lists are whole.
+#[test]
+fn a_package_whose_lists_of_parts_are_missing_or_wrong_is_refused() {
+    for needed in ["python3", "objcopy"] {
+        if Command::new(needed).arg("--version").output().is_err() {
+            eprintln!("not tried: {needed} is missing");
+            return;
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [bin, doc] = ["usr/bin", "usr/share/doc/refundd"].map(|path| folder.path().join(path));
+    std::fs::create_dir_all(&bin).unwrap();
+    std::fs::create_dir_all(&doc).unwrap();
+    // A program without the list of `cargo auditable`.
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_refundd"), bin.join("refundd")).unwrap();
+    let refusal = || {
+        let output = tool("package-parts").arg(folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        text(&output)
+    };
+    assert!(refusal().contains("refundd.cdx.json is missing"));
+    let lock = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.lock")).unwrap();
+    let all: Vec<(&str, &str)> = lock
+        .split("[[package]]")
+        .filter_map(|part| {
+            let value = |key: &str| part.lines().find_map(|line| line.strip_prefix(key)?.strip_suffix('"'));
+            Some((value("name = \"")?, value("version = \"")?))
+        })
+        .collect();
+    let refusal_of = |parts: &[(&str, &str)]| {
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|(name, version)| serde_json::json!({"name": name, "version": version}))
+            .collect();
+        let bom = serde_json::json!({
+            "bomFormat": "CycloneDX", "metadata": {"component": parts[0]}, "components": parts[1..],
+        });
+        std::fs::write(doc.join("refundd.cdx.json"), bom.to_string()).unwrap();
+        refusal()
+    };
+    let without: Vec<_> = all.iter().copied().filter(|(name, _)| *name != "tokio").collect();
+    assert!(refusal_of(&without).contains("refundd.cdx.json lacks tokio 1."));
+    let beyond = [&all[..], &[("left-pad", "1.0.0")]].concat();
+    assert!(refusal_of(&beyond).contains("refundd.cdx.json names what Cargo.lock has not: left-pad 1.0.0"));
+    let said = refusal_of(&all);
+    assert!(said.contains("has no list of its parts; build it by `cargo auditable`"), "{said}");
+}

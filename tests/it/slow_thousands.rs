@@ -3,6 +3,8 @@
 //! A third sends headers, a third a body and a third reads an answer, each a byte a second. A caller whose connection was
 //! closed comes back at once.
 
+mod slowhttptest;
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -25,23 +27,95 @@ struct Seen {
     /// First bytes a second at the bank.
     pace: f64,
     most_memory_mib: u64,
+    /// Files and connections that the node had open: the median.
+    open: usize,
 }
 
 impl Seen {
     fn answer_at(&self, percent: usize) -> Duration {
         self.answers[(self.answers.len() * percent / 100).min(self.answers.len() - 1)]
     }
+
+    fn print(&self, name: &str) {
+        println!(
+            "{name:<14}  {:>9.1?}     {:>9.1?}     {:>6} MiB    {:.3}/s    {:>5}",
+            self.answer_at(50),
+            self.answer_at(99),
+            self.most_memory_mib,
+            self.pace,
+            self.open
+        );
+    }
+
+    /// Fails if the attack cost more than is promised.
+    fn judge(&self, calm: &Seen) {
+        assert!(self.answer_at(99) < Duration::from_millis(100));
+        assert!(self.most_memory_mib < 256);
+        assert!((self.pace / calm.pace - 1.0).abs() < 0.01);
+    }
+}
+
+fn print_heading() {
+    println!("                admin p50     admin p99     most memory   pace of {RATE}/s  open");
+}
+
+/// How long each phase is watched.
+fn length() -> Duration {
+    let seconds = std::env::var("SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(30))
+}
+
+/// A node whose channel sends at its pace, with refunds for so long and these lines in `[http]`.
+struct Attacked {
+    node: NodeProcess,
+    /// Where callers reach it.
+    address: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Attacked {
+    async fn start(scratch: &Scratch, lines: &str, length: Duration) -> Attacked {
+        let channel = format!(
+            "[limit.acme]\nalgorithm = \"paced\"\npermits = {RATE}\nper = \"1s\"\n[channel.acme]\n\
+             endpoint = \"http://{{bank}}/acme/refunds\"\nlimits = [\"acme\"]\nmax_in_flight = 64\n"
+        );
+        let http = format!("[http]\nadmin_listen = \"127.0.0.1:0\"\n{lines}");
+        let node = NodeProcess::spawn_file(&scratch.file("a", &channel).replace("[http]\n", &http), []);
+        node.wait_for_line("HTTP on");
+        let address: SocketAddr = node.address().unwrap().parse().unwrap();
+        let admin = node.log().iter().find_map(|line| {
+            let (_, rest) = line.split_once("Health and metrics on ")?;
+            rest.split(['"', ' ']).next()?.parse().ok()
+        });
+        fill(scratch, 1_500_000).await;
+        scratch
+            .insert("acme", "R-", u32::try_from(RATE).unwrap() * u32::try_from(length.as_secs()).unwrap())
+            .await;
+        until("refunds are sent", async || scratch.bank.look(|ledger| ledger.arrivals("acme").count()) > 100)
+            .await;
+        Attacked { node, address, admin: admin.unwrap() }
+    }
+
+    /// Files and connections that the node has open.
+    fn open(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.node.pid().as_raw_nonzero())).unwrap().count()
+    }
+
+    async fn until_all_places_are_taken(&self) {
+        until("the callers have all connections", async || self.open() > 1024).await;
+    }
 }
 
 /// Watches the node for so long.
-async fn watch(scratch: &Scratch, node: &NodeProcess, admin: SocketAddr, length: Duration) -> Seen {
-    let (began, mut answers, mut most_memory_kib) = (Instant::now(), Vec::new(), 0);
+async fn watch(scratch: &Scratch, attacked: &Attacked, length: Duration) -> Seen {
+    let Attacked { node, admin, .. } = attacked;
+    let (began, mut answers, mut open, mut most_memory_kib) = (Instant::now(), Vec::new(), Vec::new(), 0);
     let clock = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
     let from = scratch.number(clock).await;
     while began.elapsed() < length {
         for path in ["/health/live", "/metrics"] {
             let began_at = Instant::now();
-            let (status, _) = get(admin, path).await.expect("the admin listener answers");
+            let (status, _) = get(*admin, path).await.expect("the admin listener answers");
             answers.push(began_at.elapsed());
             assert_eq!(status, 200, "{path}");
         }
@@ -49,6 +123,7 @@ async fn watch(scratch: &Scratch, node: &NodeProcess, admin: SocketAddr, length:
             std::fs::read_to_string(format!("/proc/{}/status", node.pid().as_raw_nonzero())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
         most_memory_kib = most_memory_kib.max(line.split_whitespace().nth(1).unwrap().parse().unwrap());
+        open.push(attacked.open());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let to = scratch.number(clock).await;
@@ -58,7 +133,8 @@ async fn watch(scratch: &Scratch, node: &NodeProcess, admin: SocketAddr, length:
     at.sort_unstable();
     let pace = (at.len() - 1) as f64 * 1e6 / (at[at.len() - 1] - at[0]) as f64;
     answers.sort_unstable();
-    Seen { answers, pace, most_memory_mib: most_memory_kib / 1024 }
+    open.sort_unstable();
+    Seen { answers, pace, most_memory_mib: most_memory_kib / 1024, open: open[open.len() / 2] }
 }
 
 /// One slow caller, for ever.
@@ -91,55 +167,19 @@ async fn slow_caller(address: SocketAddr, number: usize) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "`make slow` takes a minute and needs a calm machine"]
 async fn two_thousand_slow_callers_delay_neither_probes_nor_channels() {
-    let seconds: u64 = std::env::var("SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
-    let length = Duration::from_secs(seconds);
-    let scratch = Scratch::new().await;
-    let channel = format!(
-        "[limit.acme]\nalgorithm = \"paced\"\npermits = {RATE}\nper = \"1s\"\n[channel.acme]\n\
-         endpoint = \"http://{{bank}}/acme/refunds\"\nlimits = [\"acme\"]\nmax_in_flight = 64\n"
-    );
-    let text = scratch.file("a", &channel).replace("[http]\n", "[http]\nadmin_listen = \"127.0.0.1:0\"\n");
-    let node = NodeProcess::spawn_file(&text, []);
-    node.wait_for_line("HTTP on");
-    let address: SocketAddr = node.address().unwrap().parse().unwrap();
-    let admin = node.log().iter().find_map(|line| {
-        let (_, rest) = line.split_once("Health and metrics on ")?;
-        rest.split(['"', ' ']).next()?.parse().ok()
-    });
-    let admin: SocketAddr = admin.unwrap();
-    fill(&scratch, 1_500_000).await;
-    scratch
-        .insert("acme", "R-", u32::try_from(RATE).unwrap() * u32::try_from(2 * seconds + 30).unwrap())
-        .await;
-    until("refunds are sent", async || scratch.bank.look(|ledger| ledger.arrivals("acme").count()) > 100)
-        .await;
-
-    let calm = watch(&scratch, &node, admin, length).await;
+    let (scratch, length) = (Scratch::new().await, length());
+    let attacked = Attacked::start(&scratch, "", length * 2 + Duration::from_secs(30)).await;
+    let calm = watch(&scratch, &attacked, length).await;
+    let address = attacked.address;
     let callers: Vec<_> =
         (0..CALLERS).map(|n| AbortOnDropHandle::new(tokio::spawn(slow_caller(address, n)))).collect();
-    let open = || {
-        let path = format!("/proc/{}/fd", node.pid().as_raw_nonzero());
-        std::fs::read_dir(path).unwrap().count()
-    };
-    until("the callers have all connections", async || open() > 1024).await;
-    let attacked = watch(&scratch, &node, admin, length).await;
-    let descriptors = open();
+    attacked.until_all_places_are_taken().await;
+    let seen = watch(&scratch, &attacked, length).await;
     drop(callers);
 
-    println!(
-        "{CALLERS} slow callers for {seconds} s, of which 1,024 have a connection; {descriptors} descriptors open"
-    );
-    println!("              admin p50     admin p99     most memory   pace of {RATE}/s");
-    for (name, seen) in [("without", &calm), ("with", &attacked)] {
-        println!(
-            "{name:<12}  {:>10.1?}    {:>10.1?}    {:>6} MiB    {:.3}/s",
-            seen.answer_at(50),
-            seen.answer_at(99),
-            seen.most_memory_mib,
-            seen.pace
-        );
-    }
-    assert!(attacked.answer_at(99) < Duration::from_millis(100));
-    assert!(attacked.most_memory_mib < 256);
-    assert!((attacked.pace / calm.pace - 1.0).abs() < 0.01);
+    println!("{CALLERS} slow callers for {length:?}, of which 1,024 have a connection");
+    print_heading();
+    calm.print("without");
+    seen.print("with");
+    seen.judge(&calm);
 }

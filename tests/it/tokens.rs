@@ -1,10 +1,12 @@
 //! Access tokens: the pretend bank has a token server and lets in only requests with a good token.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use playground::bank::Step;
+use playground::{Authority, PretendBank};
 use refundd::config::Config;
 use refundd::refund::State;
 use rustix::process::Signal;
@@ -100,6 +102,44 @@ async fn a_token_server_that_is_down_spends_no_permit_and_fails_no_refund() {
     assert_eq!(scratch.number("select sum(attempts)::bigint from refundd.refunds").await, 3);
     assert_eq!((scratch.number(PERMITS).await, scratch.number(ATTEMPTS).await), (3, 3));
     node.stop().await;
+}
+
+/// A request for a token has the client's secret, so the laws of the bank's address hold for the token server, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_server_at_an_address_that_is_not_named_or_of_another_authority_gets_no_secret() {
+    let (stranger, here) = (Authority::new().unwrap(), SocketAddr::from(([127, 0, 0, 1], 0)));
+    for (is_secure, why) in [
+        (false, "its address 127.0.0.1 is this host; name its range in `addresses`"),
+        (true, "invalid peer certificate"),
+    ] {
+        let (scratch, folder) = (Scratch::over(is_secure).await, tempfile::tempdir().unwrap());
+        write(&folder, SECRET);
+        let (other, server) = if is_secure {
+            let other = PretendBank::start_secure(here, stranger.identity().unwrap()).unwrap();
+            let server = format!("https://{}", other.address());
+            (other, server)
+        } else {
+            // `127.1` is a name for Rust and an address for DNS.
+            let other = PretendBank::start_here().unwrap();
+            let server = format!("http://127.1:{}", other.address().port());
+            (other, server)
+        };
+        for bank in [&scratch.bank, &other] {
+            bank.issues_tokens("refundd@acme", "canary-4f1d+%26+more", Duration::from_mins(5), PREFIX);
+        }
+        scratch.bank.demands_tokens("acme");
+        let good = acme(&folder, 1000).replace("limits = [\"", "plain_http = \"accepted\"\nlimits = [\"");
+        let node =
+            TestNode::start(&scratch, "a", &good.replace("http://{bank}/token", &format!("{server}/token")))
+                .await;
+        scratch.insert("acme", "R-", 3).await;
+        until(why, async || node.get("/v1/channels").await.text.contains(why)).await;
+        assert_eq!((scratch.bank.token_requests(), other.token_requests()), (0, 0));
+        assert_eq!(scratch.number(PERMITS).await, 0);
+        node.daemon.reload(scratch.config("a", &good)).await.unwrap();
+        is_paid(&scratch, 3).await;
+        node.stop().await;
+    }
 }
 
 #[tokio::test]

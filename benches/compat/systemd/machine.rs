@@ -39,6 +39,9 @@ impl Machine {
             .args(cache::in_root(root, "usr/bin/systemd-nspawn"))
             .arg(format!("--directory={}", root.display()))
             .args(["--volatile=overlay", "--register=no", "--keep-unit", "--boot", "--console=pipe"])
+            // `SocketBindDeny=` needs the second version of control groups, and programs in the kernel (BPF).
+            .env("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "1")
+            .args(["--system-call-filter=bpf", "--capability=CAP_BPF,CAP_NET_ADMIN"])
             .args(["--machine=refundd-compat", "--resolv-conf=off", "--timezone=off", "--link-journal=no"])
             .arg(read(package, "/refundd.deb"))
             .arg(read(drop_in, "/etc/systemd/system/refundd.service.d/compat.conf"))

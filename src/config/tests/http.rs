@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::super::section::Section;
 use super::super::source::Source;
-use super::super::{ConfigError, Http};
+use super::super::{Config, ConfigError, Http};
 use super::{SECOND, complaints, no_env, with};
 
 /// Reads `[http]` alone, in a file that has a `[caller.NAME]` or has none.
@@ -132,6 +132,23 @@ fn tls_needs_a_certificate_its_own_key_and_usable_roots() {
     field `http.tls.client_ca_file` = "@gone.pem": this file cannot be read: No such file or directory (os error 2)
     field `http.tls.ca_file`: unknown key; known here: `certificate_file`, `key_file`, `key_credential`, `client_ca_file`
     "#);
+}
+
+#[test]
+fn the_listeners_key_may_be_a_systemd_credential() {
+    let folder = certificates();
+    let here = folder.path().display().to_string();
+    let read = |credential: &str| {
+        let text = format!(
+            "[http]\ntls = {{ certificate_file = \"{here}/own.pem\", key_credential = \"{credential}\" }}\n\
+             [postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n"
+        );
+        let env = |name: &str| (name == "CREDENTIALS_DIRECTORY").then(|| here.clone());
+        Config::parse(&text, "r.toml", &env).map_err(|error| error.to_string())
+    };
+    assert!(read("own.key").unwrap().http.tls.is_some());
+    let refused = read("other.key").unwrap_err();
+    assert!(refused.contains("is not the key of the first certificate"), "{refused}");
 }
 
 #[test]

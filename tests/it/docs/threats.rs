@@ -24,9 +24,53 @@ fn code(folders: &[&str]) -> String {
 fn every_threat_names_tests_that_exist() {
     let page = std::fs::read_to_string(Path::new(ROOT).join("SECURITY.md")).unwrap();
     let rows = page.lines().filter(|line| line.starts_with("| ") && !line.contains("---"));
-    let rows: Vec<&str> = rows.filter(|row| !row.starts_with("| threat |")).collect();
+    let is_heading = |row: &&str| row.starts_with("| threat |") || row.starts_with("| asked for |");
+    let rows: Vec<&str> = rows.filter(|row| !is_heading(row)).collect();
     assert!(rows.len() > 20, "only {} threats were found", rows.len());
     tests_exist(&rows);
+}
+
+/// The keys of these sections in the reference, whether they are set, a default or an example.
+fn keys_of(sections: &[&str], reference: &str) -> Vec<String> {
+    let (mut keys, mut section) = (Vec::new(), "");
+    for line in reference.lines() {
+        let line = line.strip_prefix("#? ").or_else(|| line.strip_prefix('#')).unwrap_or(line);
+        if let Some(header) = line.strip_prefix('[') {
+            section = header.trim_start_matches('[').split(['.', ']']).next().unwrap_or_default();
+        } else if sections.contains(&section)
+            && let Some((key, _)) = line.split_once(" = ")
+            && is_key(key)
+        {
+            keys.push(key.to_owned());
+        }
+    }
+    keys
+}
+
+fn is_key(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
+#[test]
+fn the_table_of_a_security_review_has_every_key_of_the_listener_and_of_callers_and_no_wrong_one() {
+    let read = |name: &str| std::fs::read_to_string(Path::new(ROOT).join(name)).unwrap();
+    let (page, reference) = (read("SECURITY.md"), read("config/refundd.toml"));
+    let table = page.split("| asked for |").nth(1).unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let cells: Vec<&str> = rows.map(|row| row.split(" | ").nth(1).unwrap()).collect();
+    // `[http] listen` names the key `listen`.
+    let spans = cells.iter().flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let named: Vec<&str> =
+        spans.filter_map(|span| span.split(' ').next_back().filter(|key| is_key(key))).collect();
+    assert!(named.len() > 30, "only {} keys were found", named.len());
+    for key in &named {
+        assert!(reference.contains(&format!("{key} = ")), "`{key}` is no key of config/refundd.toml");
+    }
+    let keys = keys_of(&["http", "caller", "review"], &reference);
+    assert!(keys.len() > 15, "only {keys:?} were found");
+    for key in keys {
+        assert!(named.contains(&key.as_str()), "`{key}` stands in no row of the table");
+    }
 }
 
 #[test]
