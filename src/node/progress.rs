@@ -9,41 +9,60 @@ use std::time::{Duration, Instant};
 
 use crate::lock::Lock;
 
-/// The loops that are inside a pass, and since when. Cheap to clone.
+/// The passes under way. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Progress(Arc<Mutex<HashMap<String, Instant>>>);
+pub struct Progress(Arc<Mutex<Passes>>);
+
+#[derive(Debug, Default)]
+struct Passes {
+    /// How many passes have begun; the number of a pass.
+    begun: u64,
+    /// The loop of each pass, and since when. A loop may have several: the settler has two commits under way.
+    under_way: HashMap<u64, (String, Instant)>,
+}
 
 /// A pass under way. The pass is over when this value is dropped.
 #[derive(Debug)]
 pub struct Pass {
     progress: Progress,
-    name: String,
+    number: u64,
 }
 
 impl Progress {
     /// Begins a pass of the loop called `name`.
     pub fn pass(&self, name: impl Into<String>) -> Pass {
-        let name = name.into();
-        self.busy().insert(name.clone(), Instant::now());
-        Pass { progress: self.clone(), name }
+        let mut passes = self.0.locked();
+        passes.begun += 1;
+        let number = passes.begun;
+        passes.under_way.insert(number, (name.into(), Instant::now()));
+        Pass { progress: self.clone(), number }
     }
 
     /// The loops that have been inside one pass for longer than `limit`.
     pub fn stuck(&self, limit: Duration) -> Vec<String> {
-        self.busy()
-            .iter()
-            .filter(|(_, since)| since.elapsed() > limit)
-            .map(|(name, _)| name.clone())
-            .collect()
-    }
-
-    fn busy(&self) -> std::sync::MutexGuard<'_, HashMap<String, Instant>> {
-        self.0.locked()
+        let passes = self.0.locked();
+        let stuck = passes.under_way.values().filter(|(_, since)| since.elapsed() > limit);
+        stuck.map(|(name, _)| name.clone()).collect()
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.progress.busy().remove(&self.name);
+        self.progress.0.locked().under_way.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_that_ends_hides_no_other_pass_of_its_loop() {
+        let progress = Progress::default();
+        let first = progress.pass("settler");
+        drop(progress.pass("settler"));
+        assert_eq!(progress.stuck(Duration::ZERO), ["settler"]);
+        drop(first);
+        assert!(progress.stuck(Duration::ZERO).is_empty());
     }
 }
