@@ -112,11 +112,14 @@ impl Notifier {
                 tracing::info!("Delivers no more changes: another node has the lease, or Postgres is away");
                 return;
             }
-            if !self.read(&mut lease).await {
-                // Nothing is noted: the row knows better up to where this journal was delivered.
-                return;
-            }
             self.send(&mut lease.window, &mut posts);
+            if self.wants_page(&lease.window, posts.len()) {
+                if !self.read(&mut lease).await {
+                    // Nothing is noted: the row knows better up to where this journal was delivered.
+                    return;
+                }
+                self.send(&mut lease.window, &mut posts);
+            }
             drop(pass);
             let wakes_at = self.wakes_at(&lease, posts.len());
             tokio::select! {
@@ -162,9 +165,16 @@ impl Notifier {
         );
     }
 
+    /// Whether to read on: a whole page has room, or nothing in the window may be sent. A page costs two statements or more,
+    /// so a page of one change for each delivered message would cost more than the delivery.
+    fn wants_page(&self, window: &Window, under_way: usize) -> bool {
+        let room = window.room();
+        room >= Self::AT_ONCE as usize || room > 0 && under_way < self.receiver.most()
+    }
+
     /// Fills the window from the journal. False if the journal is not the one that the window was filled from.
     async fn read(&mut self, lease: &mut Lease) -> bool {
-        if lease.window.room() == 0 || Instant::now() < lease.read_at {
+        if Instant::now() < lease.read_at {
             return true;
         }
         lease.read_at = Instant::now() + Self::LOOK_EVERY;
@@ -223,11 +233,12 @@ impl Notifier {
     /// When there is something to do again, if no message ends before.
     fn wakes_at(&self, lease: &Lease, under_way: usize) -> Instant {
         let mut wakes_at = lease.next_note();
-        if lease.window.room() > 0 {
+        if self.wants_page(&lease.window, under_way) {
             wakes_at = wakes_at.min(lease.read_at);
         }
+        // While as much is under way as may be, the end of a message wakes.
         let is_free = under_way < self.receiver.most();
-        if let Some(retry_at) = lease.window.next_retry().filter(|_| is_free) {
+        if let Some(retry_at) = is_free.then(|| lease.window.next_retry()).flatten() {
             wakes_at = wakes_at.min(self.receiver.retry_at.map_or(retry_at, |all| retry_at.max(all)));
         }
         wakes_at

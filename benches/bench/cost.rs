@@ -60,10 +60,10 @@ pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     rig.strike().await
 }
 
-type Written = Vec<(String, i64, i64, i64, i64)>;
+pub type Written = Vec<(String, i64, i64, i64, i64)>;
 
 /// Waits until the counts stop growing, and returns them.
-async fn settled(database: &mut PgConnection) -> anyhow::Result<Written> {
+pub async fn settled(database: &mut PgConnection) -> anyhow::Result<Written> {
     let mut before: Written = Vec::new();
     for _ in 0..20 {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;

@@ -102,11 +102,17 @@ pub struct Rig {
 
 impl Rig {
     pub async fn set(case: Case) -> anyhow::Result<Rig> {
+        Self::set_with(case, "").await
+    }
+
+    /// Like [`Rig::set`], with further lines in the file of each node.
+    pub async fn set_with(case: Case, lines: &str) -> anyhow::Result<Rig> {
         let stage = Stage::set(crate::program(), ANY).await?;
         let store = Store::open(&stage.database_url(), None, 10)?;
         let mut nodes = Vec::new();
         for n in 1..=case.nodes {
-            nodes.push(stage.node(&format!("n{n}"), ANY, &unlimited(case.in_flight)).await?);
+            let file = format!("{}{lines}", unlimited(case.in_flight));
+            nodes.push(stage.node(&format!("n{n}"), ANY, &file).await?);
         }
         save(&stage, "warm-", WARM).await?;
         let rig = Rig { stage, store, nodes, case };
@@ -155,6 +161,10 @@ impl Rig {
     async fn succeeded(&self) -> anyhow::Result<u64> {
         let census = self.store.census().await?;
         Ok(census.iter().filter_map(|channel| channel.counts.get(&State::Succeeded)).sum())
+    }
+
+    pub fn nodes(&self) -> &[NodeProcess] {
+        &self.nodes
     }
 
     /// Stops the nodes. The servers keep running, and their counts are complete then.

@@ -10,6 +10,7 @@
 //! `docs/bench.json`.
 
 mod backlog;
+mod changes;
 mod cost;
 mod cpu;
 mod drain;
@@ -19,6 +20,7 @@ mod latency;
 mod meter;
 mod page;
 mod peers;
+mod receiver;
 mod record;
 mod share;
 mod waiting;
@@ -41,18 +43,20 @@ pub enum Group {
     Cost,
     Share,
     Latency,
+    Changes,
     Waiting,
     Backlog,
     Peers,
 }
 
 impl Group {
-    pub const ALL: [Group; 8] = [
+    pub const ALL: [Group; 9] = [
         Group::Drain,
         Group::Enqueue,
         Group::Cost,
         Group::Share,
         Group::Latency,
+        Group::Changes,
         Group::Waiting,
         Group::Backlog,
         Group::Peers,
@@ -70,6 +74,7 @@ impl Group {
             Group::Cost => "cost",
             Group::Share => "share",
             Group::Latency => "latency",
+            Group::Changes => "changes",
             Group::Waiting => "waiting",
             Group::Backlog => "backlog",
             Group::Peers => "peers",
@@ -84,6 +89,7 @@ impl Group {
             Group::Cost => "What one refund costs the servers, from saved to settled",
             Group::Share => "How much of a limit is used while a backlog waits",
             Group::Latency => "From saved to the first byte at the bank, idle channel",
+            Group::Changes => "What it costs that programs follow refunds",
             Group::Waiting => "What it costs that channels wait",
             Group::Backlog => "What it costs that millions of rows wait, or are done",
             Group::Peers => "Beside other queues, and a bare HTTP client",
@@ -151,6 +157,7 @@ async fn measure(group: Group, rounds: usize) -> anyhow::Result<(Notes, Option<S
             Group::Cost => cost::round(&mut notes).await,
             Group::Share => share::round(&mut notes).await,
             Group::Latency => latency::round(&mut notes).await,
+            Group::Changes => changes::round(&mut notes).await,
             Group::Waiting => waiting::round(&mut notes).await,
             Group::Backlog => match &mut backlogs {
                 Some(backlogs) => backlogs.round(&mut notes).await,

@@ -106,8 +106,10 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 ];
 
 impl Store {
-    /// How many lines one statement reads.
+    /// How many lines one statement reads in search of the changes of some channels.
     const LINES: u32 = 10_000;
+    /// How many lines one statement reads where each channel counts: nearly every line is a change then.
+    const LINES_OF_ALL: u32 = 1_000;
     /// How long to wait for transactions that write to the journal. Those of nodes last some milliseconds.
     const FIRST_WAIT: Duration = Duration::from_millis(5);
     const WAIT_AT_MOST: Duration = Duration::from_millis(150);
@@ -148,13 +150,15 @@ impl Store {
 
     /// Reads the changes behind a place, up to the line `until`, of which [`JournalReach::whole_until`] says that no line is missing.
     pub async fn changes(&self, filter: &ChangeFilter, until: i64) -> Result<ChangePage, StoreError> {
+        let is_of_all = filter.channel.is_none() && filter.channels.is_none();
+        let most_lines = i64::from(if is_of_all { Self::LINES_OF_ALL } else { Self::LINES });
         let query = bind!(
             CHANGES,
             after: filter.after,
             until: until,
             channels: filter.channels,
             channel: filter.channel,
-            most_lines: i64::from(Self::LINES),
+            most_lines: most_lines,
             most: i64::from(filter.limit),
         );
         let rows = query.all(&self.db.patient()).await.doing("read changes")?;
@@ -166,7 +170,7 @@ impl Store {
             changes.push(read(row)?);
         }
         let is_full = u32::try_from(changes.len()).is_ok_and(|count| count >= filter.limit);
-        let are_more_lines = lines >= i64::from(Self::LINES);
+        let are_more_lines = lines >= most_lines;
         let next = match (changes.last(), last_id) {
             (Some(last), _) if is_full => last.cursor,
             (_, Some(last_id)) if are_more_lines => last_id,

@@ -143,6 +143,29 @@ async fn a_message_that_is_refused_holds_back_its_own_refund_alone() {
 }
 
 #[tokio::test]
+async fn a_backlog_of_messages_is_read_in_pages_and_not_once_for_each_message() {
+    let scratch = Scratch::new().await;
+    let receiver = Receiver::start(None);
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}{}", receiver.section())).await;
+    delivers(&scratch).await;
+    // No node runs this channel, so the lines below are all that happens.
+    scratch.publish("other").await;
+    scratch.insert("other", "R-", 3_000).await;
+    let commits = "select xact_commit from pg_stat_database where datname = current_database()";
+    let before = scratch.number(commits).await;
+    scratch
+        .sql(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to)
+             select id, channel, 'manual', 0, 1, 'ann', 'decided', 'failed' from refundd.refunds",
+        )
+        .await;
+    within(Duration::from_mins(1), "all are delivered", async || receiver.taken().len() == 3_000).await;
+    let spent = scratch.number(commits).await - before;
+    assert!(spent < 1_000, "{spent} transactions for 3,000 messages");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_database_that_came_back_older_is_delivered_from_the_line_that_it_noted() {
     let scratch = Scratch::new().await;
     let receiver = Receiver::start(None);
