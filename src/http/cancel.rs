@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::body::{self, BodyKind};
 use super::look::Named;
+use super::person::read_version;
 use super::who::of_a_person;
 use super::{Api, Json, Problem, Who};
 use crate::bucket::Bucket;
@@ -116,7 +117,7 @@ pub(super) fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
     for (name, value) in object {
         match name.as_str() {
             "version" => {
-                cancellation.seen = value.as_i64().and_then(|version| i32::try_from(version).ok());
+                cancellation.seen = read_version(value);
                 if cancellation.seen.is_none() {
                     let expected = "must be the version that you saw, such as 7";
                     wrong.push(FieldError::new(name, Some(value), expected));
@@ -162,6 +163,7 @@ mod tests {
             "7",
             r#"{"version": "7"}"#,
             r#"{"version": null}"#,
+            r#"{"version": -1}"#,
             r#"{"verison": 7}"#,
             r#"{"reason": " "}"#,
             r#"{"by": 7}"#,

@@ -16,6 +16,8 @@ use crate::store::{Event, EventFilter, EventPage};
 const LIMIT: u32 = 100;
 /// The most events on a page.
 const MOST: u32 = 1000;
+/// The longest `since_seconds`, some 31 years.
+const MOST_SECONDS: u64 = 1_000_000_000;
 
 /// One page of events, newest first.
 #[derive(Debug, Serialize)]
@@ -70,9 +72,9 @@ fn read(filter: &mut EventFilter, name: &str, text: &str) -> Option<String> {
             Some(id) => filter.refund = Some(RefundId(id)),
             None => return Some("must be a refund's id, a positive whole number".to_owned()),
         },
-        "since_seconds" => match number().filter(|seconds| (1..=4_000_000_000).contains(seconds)) {
+        "since_seconds" => match number().filter(|seconds| (1..=MOST_SECONDS).contains(seconds)) {
             Some(seconds) => filter.since = Some(Duration::from_secs(seconds)),
-            None => return Some("must be a whole number of seconds before now, at least 1".to_owned()),
+            None => return Some(format!("must be a whole number of seconds from 1 to {MOST_SECONDS}")),
         },
         "limit" => match text.parse() {
             Ok(limit @ 1..=MOST) => filter.limit = limit,
@@ -106,6 +108,7 @@ mod tests {
         assert_eq!((filter.since, filter.limit), (Some(Duration::from_hours(2)), 5));
         assert_eq!(filter.after.unwrap().to_string(), "12-3");
         assert_eq!(parsed("").unwrap().limit, 100);
+        assert!(parsed("since_seconds=1000000000").is_ok() && parsed("since_seconds=1000000001").is_err());
         let bad = "channel=A%20B&refund_id=0&since_seconds=2h&limit=1001&after=x&colour=red&limit=1";
         let errors = parsed(bad).unwrap_err();
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();

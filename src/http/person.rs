@@ -36,11 +36,15 @@ pub(super) fn read_id(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_str()?.parse().ok()).filter(|id| *id > 0)
 }
 
+/// Reads a version: a whole number from 0 on.
+pub(super) fn read_version(value: &Value) -> Option<i32> {
+    value.as_i64().and_then(|version| i32::try_from(version).ok()).filter(|version| *version >= 0)
+}
+
 /// Reads a thing that is named with a version: `{"id": 4711, "version": 7}`.
 pub(super) fn read_id_and_version(value: &Value) -> Option<(i64, i32)> {
     let object = value.as_object().filter(|object| object.len() == 2)?;
-    let version = i32::try_from(object.get("version")?.as_i64()?).ok()?;
-    Some((read_id(object.get("id")?)?, version))
+    Some((read_id(object.get("id")?)?, read_version(object.get("version")?)?))
 }
 
 /// Reads a list of 1 to `most` things, of which `what` says what they are.

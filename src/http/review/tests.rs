@@ -44,9 +44,13 @@ fn everything_that_is_wrong_with_a_decision_is_named() {
     let all = json!({ "refunds": [], "state": "sending", "reason": " ", "confirm": "yes", "why": "x" });
     assert_eq!(wrong(&all), ["reason", "by", "state", "confirm", "refunds", "why"]);
     assert!(read(&json!([]), &Who::Anyone).is_err());
-    for refund in
-        [json!(7), json!({ "id": 7 }), json!({ "id": 7, "version": "3" }), json!({ "id": 0, "version": 3 })]
-    {
+    for refund in [
+        json!(7),
+        json!({ "id": 7 }),
+        json!({ "id": 7, "version": "3" }),
+        json!({ "id": 7, "version": -1 }),
+        json!({ "id": 0, "version": 3 }),
+    ] {
         let mut json = decision("failed");
         json["refunds"] = json!([refund]);
         assert_eq!(wrong(&json), ["refunds"], "{refund}");
