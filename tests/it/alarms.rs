@@ -12,6 +12,7 @@ mod servers;
 pub mod watch;
 
 use std::collections::BTreeSet;
+use std::io::{Seek, Write};
 use std::path::Path;
 use std::process::Command;
 
@@ -141,4 +142,19 @@ fn prometheus_reads_the_file() {
     let said = text(&output);
     let wanted = format!("{} rules found", rules().len());
     assert!(output.status.success() && said.contains(&wanted), "{said}");
+}
+
+/// Prometheus reads the metrics of a node, and finds none without help or with a misleading name.
+#[tokio::test]
+async fn prometheus_has_nothing_to_say_against_the_metrics() {
+    let Some(program) = std::env::var_os("PROMTOOL") else { return };
+    let scratch = Scratch::new().await;
+    let (node, _) = healthy(&scratch, LIMITED).await;
+    let mut page = tempfile::tempfile().unwrap();
+    page.write_all(node.get("/metrics").await.text.as_bytes()).unwrap();
+    page.rewind().unwrap();
+    let output = Command::new(program).args(["check", "metrics", "--extended"]).stdin(page).output().unwrap();
+    let said = text(&output);
+    assert!(output.status.success() && said.contains("refundd_attempts_total"), "{said}");
+    node.stop().await;
 }
