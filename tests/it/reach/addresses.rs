@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use playground::bank::Step;
 use playground::forward::Forward;
 use playground::{Authority, PretendBank, PrivateRedis, RedisOptions};
 use refundd::refund::State;
@@ -101,5 +102,42 @@ async fn a_name_that_leads_to_an_address_that_is_not_public_and_not_named_is_sen
     assert!(scratch.bank.ledger().all().is_empty());
     reload("addresses = [\"10.0.0.0/8\", \"127.0.0.0/8\"]\n").await;
     until("all are paid", async || scratch.count(State::Succeeded).await == 3).await;
+    node.stop().await;
+}
+
+/// An inquiry has the refund's ids, and its answer decides about money, so the laws of the endpoint hold for its address.
+#[tokio::test]
+async fn an_inquiry_at_an_address_that_is_not_public_and_not_named_is_never_made() {
+    let scratch = Scratch::new().await;
+    let bank = scratch.bank.address();
+    let acme = |more: &str| {
+        let asks = format!(
+            "plain_http = \"accepted\"\non_unknown = \"inquire\"\n\
+             inquiry = {{ url = \"http://127.1:{}/acme/refunds/{{request_id}}\" }}\n{more}",
+            bank.port()
+        );
+        at(&bank.to_string(), &asks)
+    };
+    let node = TestNode::start(&scratch, "a", &acme("")).await;
+    scratch.bank.next("acme", [Step::pays_but_says_500()]);
+    scratch.insert("acme", "R-", 1).await;
+    until("it is unknown", async || scratch.count(State::Unknown).await == 1).await;
+    let permits = scratch.number(PERMITS).await;
+    let is_due = "update refundd.refunds set inquire_at = now() where inquire_at is not null";
+    scratch.sql(is_due).await;
+    until("the channel says which address it does not use", async || {
+        let why = "its address 127.0.0.1 is this host; name its range in `addresses`";
+        node.get("/v1/channels").await.text.contains(why)
+    })
+    .await;
+    assert_eq!(scratch.bank.ledger().inquiries("acme").count(), 0);
+    assert_eq!(scratch.number(PERMITS).await, permits, "a permit that cannot be used is not spent");
+    node.daemon.reload(scratch.config("a", &acme("addresses = [\"127.0.0.0/8\"]\n"))).await.unwrap();
+    until("the bank is asked and says that it paid", async || scratch.count(State::Succeeded).await == 1)
+        .await;
+    assert_eq!(
+        (scratch.bank.ledger().inquiries("acme").count(), scratch.bank.ledger().repeated().len()),
+        (1, 0)
+    );
     node.stop().await;
 }
