@@ -1,8 +1,10 @@
 //! Every configuration of docs/patterns.md, at the bank's door.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use playground::judge::{JudgedPeriod, JudgedSpan, Law, judge};
+use playground::load::Caller;
 use refundd::refund::State;
 use rustix::process::Signal;
 use serde_json::json;
@@ -149,4 +151,62 @@ async fn rejecting_at_once_grants_the_number_of_a_window_and_no_more() {
     }
     assert!(windows.values().all(|&granted| granted <= PERMITS), "{windows:?}");
     node.stop().await;
+}
+
+/// One process of the pattern that refundd has no configuration for: it keeps its queue in memory, and before each request
+/// it asks the counter of the current second, which all processes share.
+async fn queue_in_memory(scratch: &Scratch, mut queue: VecDeque<String>) {
+    let count = redis::Script::new(
+        "local now = redis.call('TIME')
+         local key = KEYS[1] .. now[1]
+         local number = redis.call('INCR', key)
+         redis.call('EXPIRE', key, 10)
+         return { number, 1000000 - now[2] }",
+    );
+    let (mut redis, bank) = (scratch.redis().await, Caller::of(scratch.bank.address()));
+    while let Some(refund) = queue.pop_front() {
+        loop {
+            let counter = format!("{}:counter:", scratch.key_prefix());
+            let (number, rest_us): (u32, u64) = count.key(counter).invoke_async(&mut redis).await.unwrap();
+            if number <= PERMITS {
+                break;
+            }
+            tokio::time::sleep(Duration::from_micros(rest_us)).await;
+        }
+        bank.post("/queues/refunds", refund).await.unwrap();
+    }
+}
+
+/// Both send at the same time, so that a busy machine slows both.
+#[tokio::test]
+async fn one_list_keeps_the_pace_of_queues_in_memory_with_a_shared_counter() {
+    const EACH: u32 = 60;
+    let scratch = Scratch::new().await;
+    let file = configuration("Fixed window counter");
+    let nodes = [TestNode::start(&scratch, "a", &file).await, TestNode::start(&scratch, "b", &file).await];
+    let queue = || (0..EACH).map(|n| format!("{{\"number\":{n}}}")).collect();
+    scratch.insert("acme", "R-", 2 * EACH).await;
+    tokio::join!(queue_in_memory(&scratch, queue()), queue_in_memory(&scratch, queue()));
+    until("all refunds are paid", async || scratch.count(State::Succeeded).await == i64::from(2 * EACH))
+        .await;
+    check(&scratch, JudgedSpan::Aligned);
+    let pace = |channel: &str| {
+        scratch.bank.look(|ledger| {
+            let mut times: Vec<i64> = ledger.arrivals(channel).map(|arrival| arrival.at_us).collect();
+            times.sort_unstable();
+            let second = |at_us: &i64| at_us / 1_000_000;
+            let (first, last) = (times.first().map(second).unwrap(), times.last().map(second).unwrap());
+            // The first and the last window are not used in full.
+            let full = times.iter().filter(|at_us| (first + 1..last).contains(&second(at_us))).count();
+            (full, last - first - 1)
+        })
+    };
+    let (list, queues) = (pace("acme"), pace("queues"));
+    let figures = format!("one list: {list:?}, queues in memory: {queues:?} (requests, whole windows)");
+    println!("{figures}");
+    let rate = |(requests, windows): (usize, i64)| requests as f64 / windows as f64;
+    assert!(rate(list) >= 0.9 * rate(queues), "{figures}");
+    for node in nodes {
+        node.stop().await;
+    }
 }
