@@ -128,7 +128,7 @@ impl Page {
                             },
                             Some(Who::Stranger) | None => {},
                         }
-                        p { "refundd " (env!("CARGO_PKG_VERSION")) ". The same as JSON: " a href="/v1/channels" { "/v1/channels" } "." }
+                        p { "refundd " (env!("CARGO_PKG_VERSION")) ". For programs: " a href="/v1/openapi.json" { "/v1/openapi.json" } "." }
                     }
                 }
             }

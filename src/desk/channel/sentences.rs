@@ -137,6 +137,6 @@ pub fn meaning(binds: Binds) -> &'static str {
         Binds::Paused => "it is suspended until somebody resumes it, or until its end",
         Binds::Cooling => "the bank asked to wait",
         Binds::Breaker => "the outcomes of its requests suspend it",
-        Binds::Nothing => "no refund waits, or refundd itself is the slowest",
+        Binds::Nothing => "no refund waited, a wait has only just begun, or refundd itself is the slowest",
     }
 }

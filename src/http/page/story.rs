@@ -84,12 +84,14 @@ fn numbered(one: &Evidence, nth: Option<u32>) -> Markup {
                 strong { (what) } " by " (foreign(one.node.split('#').next().unwrap_or(&one.node))) ": "
                 (badge(tone, &one.outcome))
                 @if let Some(status) = one.status { " status " (status) }
-                @if let Some(code) = &one.code { " " code { (code) } }
+                @if let Some(code) = one.code.as_ref().filter(|code| **code != one.outcome) { " " code { (code) } }
                 @if let Some(moved_to) = &one.moved_to { ", moved to " strong { (moved_to) } }
-                @else { ", too late to move it" }
+                // A proposal, or its withdrawal, moves nothing by itself.
+                @else if one.kind != EvidenceKind::Manual { ", too late to move it" }
             }
             @if let Some(message) = &one.message { p.message { (foreign(message)) } }
-            @if one.kind != EvidenceKind::Manual {
+            // Recovery and people send nothing to the bank, so their lines prove nothing about a first byte.
+            @if matches!(one.kind, EvidenceKind::Send | EvidenceKind::Inquiry) {
                 p.small {
                     @match one.started_at {
                         Some(_) => "its first byte left at the time above",
@@ -100,5 +102,48 @@ fn numbered(one: &Evidence, nth: Option<u32>) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(kind: EvidenceKind, outcome: &str, moved_to: Option<&str>) -> String {
+        let evidence = Evidence {
+            channel: "acme".to_owned(),
+            kind,
+            number: 0,
+            lease_epoch: 1,
+            node: "ann".to_owned(),
+            permit: None,
+            started_at: None,
+            finished_at: Some(Timestamp::UNIX_EPOCH),
+            outcome: outcome.to_owned(),
+            moved_to: moved_to.map(str::to_owned),
+            status: None,
+            code: Some(outcome.to_owned()),
+            message: None,
+        };
+        line(&evidence).into_string()
+    }
+
+    #[test]
+    fn only_a_request_to_the_bank_says_whether_a_byte_left() {
+        for kind in [EvidenceKind::Recovery, EvidenceKind::Manual] {
+            assert!(!shown(kind, "unknown", Some("unknown")).contains("byte left"));
+        }
+        assert!(shown(EvidenceKind::Send, "not_executed", Some("ready")).contains("no byte left"));
+    }
+
+    #[test]
+    fn a_proposal_is_not_too_late_and_an_outcome_that_moved_nothing_is() {
+        assert!(!shown(EvidenceKind::Manual, "proposed", None).contains("too late"));
+        assert!(shown(EvidenceKind::Send, "succeeded", None).contains("too late"));
+    }
+
+    #[test]
+    fn a_code_that_repeats_the_outcome_is_not_shown_again() {
+        assert!(!shown(EvidenceKind::Send, "succeeded", Some("succeeded")).contains("<code>succeeded"));
     }
 }
