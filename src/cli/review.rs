@@ -50,8 +50,8 @@ enum What {
     /// Decide what became of refunds, each on its own. Where one person is not enough, the decision waits for `approve`
     Settle {
         /// The refunds, each by its id, its ref or another name that `refundd show` takes, with the version that you saw,
-        /// such as 4711@7 or R-123@7; without a version the command shows the refund and asks. `-` reads the refunds from
-        /// standard input, one on each line
+        /// such as 4711@7 or R-123@7; without a version the command shows the refund and asks, or, without a
+        /// terminal, takes `succeeded` alone. `-` reads the refunds from standard input, one on each line
         #[arg(required = true, value_name = "NAME[@VERSION]")]
         names: Vec<String>,
         /// The state that you decide; `ready` sends the refund again
@@ -180,11 +180,10 @@ fn print_proposal(waiting: &WaitingProposal, is_first: bool) {
     }
     let until = proposal.expires_at.map_or_else(String::new, |at| format!(", until {at:.0}"));
     println!(
-        "{:>12}  {:<12} {:>12} {}  {}  refund {}: {state_now} to {}{} by {}: {} ({}{until})",
+        "{:>12}  {:<12} {:>16}  {}  refund {}: {state_now} to {}{} by {}: {} ({}{until})",
         format!("{}@{}", proposal.id, proposal.version),
         shown(&proposal.channel),
-        money.amount_minor,
-        shown(&money.currency),
+        shown(&money.to_string()),
         shown(refund_ref),
         proposal.refund_id,
         proposal.state,
@@ -197,11 +196,10 @@ fn print_proposal(waiting: &WaitingProposal, is_first: bool) {
 
 fn print_line(refund: &Refund) {
     println!(
-        "{:>12}  {:<12} {:>12} {}  {}  {}",
+        "{:>12}  {:<12} {:>16}  {}  {}",
         format!("{}@{}", refund.id, refund.version),
         shown(&refund.channel),
-        refund.money.amount_minor,
-        shown(&refund.money.currency),
+        shown(&refund.money.to_string()),
         shown(&refund.refund_ref),
         shown(refund.reason.as_deref().unwrap_or(""))
     );
