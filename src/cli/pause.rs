@@ -159,7 +159,9 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
                     if channel.is_some() { "no living node runs the channel" } else { "no node lives" };
                 println!("{subject} is not {was} any more. Nothing is sent: {nobody}.");
             } else if channel.is_none() {
-                println!("Everything is not paused any more, but some channels are still suspended:");
+                println!(
+                    "The pause of everything has ended. These channels are still suspended on their own:"
+                );
             } else {
                 println!("{subject} is not {was} any more.");
             }

@@ -40,29 +40,28 @@ pub(super) struct Args {
 
 pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     let store = super::store(config).await?;
+    // A name without a channel, or a database that was never reached, is no outage to wait for.
+    let mut drawn = page(&args, &store, config, Style::of_stdout()).await?;
     if !args.watch {
-        let page = page(&args, &store, config, Style::of_stdout()).await?;
-        print!("{page}");
+        print!("{drawn}");
         return Ok(ExitCode::SUCCESS);
     }
     let is_terminal = stdout().is_terminal();
     loop {
-        let page = match page(&args, &store, config, Style::of_stdout()).await {
-            Ok(page) => page,
-            Err(error) => format!("refundd: {}\n", shown_lines(&chain(error.as_ref()).to_string())),
-        };
         // The cursor goes to the corner, each line is cleared before it is written, and then the rest of the screen.
-        let page = if is_terminal {
-            format!("\u{1b}[H{}\u{1b}[J", page.replace('\n', "\u{1b}[K\n"))
+        if is_terminal {
+            print!("\u{1b}[H{}\u{1b}[J", drawn.replace('\n', "\u{1b}[K\n"));
         } else {
-            format!("{page}\n")
-        };
-        print!("{page}");
+            println!("{drawn}");
+        }
         super::output::note(stdout().flush());
         if super::output::is_lost() {
             return Ok(ExitCode::SUCCESS);
         }
         tokio::time::sleep(REDRAW_EVERY).await;
+        drawn = page(&args, &store, config, Style::of_stdout()).await.unwrap_or_else(|error| {
+            format!("refundd: {}\n", shown_lines(&chain(error.as_ref()).to_string()))
+        });
     }
 }
 

@@ -134,3 +134,25 @@ async fn watch_draws_again_and_again_and_commands_no_terminal_that_is_none() {
     let refused = refundd(config.path(), &["status", "--watch", "--json"]);
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
 }
+
+#[tokio::test]
+async fn watching_a_channel_that_was_never_run_ends_with_the_reason() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let config = file(&scratch.file("a", PACED));
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_refundd"))
+        .args(["status", "amce", "--watch", "--config"])
+        .arg(config.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ended = None;
+    until("it ends", async || {
+        ended = watch.try_wait().unwrap();
+        ended.is_some()
+    })
+    .await;
+    assert_eq!(ended.unwrap().code(), Some(1));
+    let said = std::io::read_to_string(watch.stderr.take().unwrap()).unwrap();
+    assert!(said.contains("no channel `amce` was ever run on this database"), "{said}");
+}
