@@ -8,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::Server;
+use crate::bucket::short;
 
 /// The kind of server that answered, where the form of the address says another kind. Its text ends a sentence that
 /// begins with the name of the setting.
@@ -81,7 +82,7 @@ impl Server {
     pub fn wrong_server_of(&self, error: &RedisError) -> Option<WrongServer> {
         use ServerErrorKind::{Ask, ClusterDown, CrossSlot, Moved, TryAgain};
         if says(error, TOO_OLD) {
-            return Some(WrongServer::TooOld(error.detail().unwrap_or("unknown").to_owned()));
+            return Some(WrongServer::TooOld(short(error.detail().unwrap_or("unknown"))));
         }
         match (self, error.kind()) {
             (Server::Redis(_), ErrorKind::Server(Moved | Ask | CrossSlot | TryAgain | ClusterDown)) => {
