@@ -12,6 +12,7 @@ mod completions;
 mod doctor;
 mod enqueue;
 mod export;
+mod guesses;
 mod import;
 mod log;
 mod moving;
@@ -160,7 +161,7 @@ fn tree() -> clap::Command {
 /// Reads the command line. A file that the command would not read is an error: its writer expects it to count.
 fn parse() -> Result<Cli, clap::Error> {
     let mut tree = tree();
-    let matches = tree.try_get_matches_from_mut(std::env::args_os())?;
+    let matches = tree.try_get_matches_from_mut(std::env::args_os()).map_err(guesses::without_opposites)?;
     let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))?;
     if matches.value_source("config") == Some(ValueSource::CommandLine)
         && let Some(why) = cli.command.reads_no_file()

@@ -16,9 +16,20 @@ use serde_json::json;
 
 use self::named::NamedRefund;
 use self::settle::{Choice, settle};
+use super::guesses::Meanings;
 use crate::refund::text::{shown, shown_json};
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Filter, ProposalFilter, Store, WaitingProposal};
+
+/// What a person may decide.
+const STATES: Meanings = Meanings(&[
+    ("succeeded", "the bank paid it"),
+    ("failed", "the bank refused it, so nothing was paid; it is not sent again by itself"),
+    ("cancelled", "nothing was paid, and nothing will be"),
+    ("ready", "nothing was paid; refundd sends it again"),
+]);
+const CONFIRMATIONS: Meanings =
+    Meanings(&[("not-executed", "the bank says that it executed none of the earlier sends")]);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -55,7 +66,7 @@ enum What {
         #[arg(required = true, value_name = "NAME[@VERSION]")]
         names: Vec<String>,
         /// The state that you decide; `ready` sends the refund again
-        #[arg(long = "as", value_name = "STATE", value_parser = ["succeeded", "failed", "cancelled", "ready"])]
+        #[arg(long = "as", value_name = "STATE", value_parser = STATES)]
         next: String,
         /// How you know; kept in the journal
         #[arg(long)]
@@ -65,7 +76,7 @@ enum What {
         bank_ref: Option<String>,
         /// The bank says that it executed none of the earlier sends; needed to send a refund again that may have been
         /// executed
-        #[arg(long, value_name = "WORD", value_parser = ["not-executed"])]
+        #[arg(long, value_name = "WORD", value_parser = CONFIRMATIONS)]
         confirm: Option<String>,
         #[command(flatten)]
         by: super::By,

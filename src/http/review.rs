@@ -135,7 +135,8 @@ pub(super) fn read(json: &Value, who: &Who) -> Result<Decisions, Vec<FieldError>
             )
         });
     if state.is_none() {
-        let expected = "must be succeeded, failed, cancelled or ready (which sends again)";
+        let expected = "must be succeeded (the bank paid it), failed (the bank refused it, so nothing was paid), \
+                        cancelled (nothing was paid, and nothing will be) or ready (nothing was paid; refundd sends it again)";
         wrong.push(FieldError::new("state", object.get("state"), expected));
     }
     let confirm = object.get("confirm").filter(|confirm| !confirm.is_null());

@@ -3,6 +3,7 @@
 mod cancel;
 mod dev;
 mod export;
+mod guesses;
 mod import;
 mod moving;
 mod output;
