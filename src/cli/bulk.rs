@@ -13,11 +13,10 @@ use anyhow::{Context, bail};
 pub(super) use which::Which;
 
 use super::progress::ProgressDisplay;
-use super::wrap::counted;
 use crate::bucket::{Bucket, BucketKind};
 use crate::bulk::{AT_ONCE, Bulk, BulkResult, Fate};
 use crate::config::Config;
-use crate::refund::text::shown;
+use crate::refund::text::{counted, shown};
 use crate::refund::{Money, Refund, RefundId};
 use crate::store::{Stays, Store};
 

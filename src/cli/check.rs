@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use super::wrap::counted;
 use crate::bank::Bank;
 use crate::config::Config;
+use crate::refund::text::counted;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]

@@ -12,11 +12,10 @@ use jiff::Timestamp;
 
 use super::output;
 use super::progress::ProgressDisplay;
-use super::wrap::counted;
 use crate::proof::When;
 use crate::prove::Period;
 use crate::refund::State;
-use crate::refund::text::shown;
+use crate::refund::text::{counted, shown};
 use crate::store::{EndedBy, SentLine, Store};
 
 const AFTER_HELP: &str = "\

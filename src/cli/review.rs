@@ -17,7 +17,7 @@ use serde_json::json;
 use self::named::NamedRefund;
 use self::settle::{Choice, settle};
 use super::guesses::Meanings;
-use crate::refund::text::{shown, shown_json};
+use crate::refund::text::{counted, shown, shown_json};
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Filter, ProposalFilter, Store, WaitingProposal};
 
@@ -144,8 +144,9 @@ async fn list(args: &Listed, store: &Store) -> anyhow::Result<ExitCode> {
         match total {
             0 => println!("Nothing waits for a person."),
             n => println!(
-                "\n{n} wait for a person. See the evidence: refundd show ID\n\
-                 Decide: refundd review settle ID@VERSION... --as succeeded|failed|cancelled|ready --reason \"how you know\""
+                "\n{} for a person. See the evidence: refundd show ID\n\
+                 Decide: refundd review settle ID@VERSION... --as succeeded|failed|cancelled|ready --reason \"how you know\"",
+                waiting(n, "refund")
             ),
         }
     }
@@ -162,6 +163,11 @@ async fn list_proposals(args: &Listed, store: &Store) -> anyhow::Result<usize> {
         ProposalFilter { channel: args.channel.clone(), limit: 1000, ..ProposalFilter::default() };
     let mut total = 0;
     loop {
+/// `1 refund waits`, `2 refunds wait`.
+fn waiting(count: usize, noun: &str) -> String {
+    format!("{} {}", counted(count as u64, noun), if count == 1 { "waits" } else { "wait" })
+}
+
         let proposals = store.proposals(&filter).await?;
         for waiting in &proposals {
             if args.json {
@@ -178,7 +184,8 @@ async fn list_proposals(args: &Listed, store: &Store) -> anyhow::Result<usize> {
     }
     if total > 0 && !args.json {
         println!(
-            "\n{total} wait for a second person. Approve: refundd review approve PROPOSAL@VERSION... --reason \"how you know\""
+            "\n{} for a second person. Approve: refundd review approve PROPOSAL@VERSION... --reason \"how you know\"",
+            waiting(total, "decision")
         );
     }
     Ok(total)

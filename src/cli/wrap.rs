@@ -1,9 +1,4 @@
-//! Texts for people: lines of at most 80 columns, and numbers with their nouns.
-
-/// A number with its noun: `1 refund`, `2 refunds`.
-pub(super) fn counted(count: u64, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
+//! Texts for people: lines of at most 80 columns.
 
 pub(super) const COLUMNS: usize = 80;
 

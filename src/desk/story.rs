@@ -13,6 +13,7 @@ pub use kind::HappeningKind;
 use super::channel::ChannelStatus;
 use super::forecasts::{Measured, Prospects};
 use crate::node::meter::Binds;
+use crate::refund::text::counted;
 use crate::refund::{Refund, State};
 use crate::store::{ChannelCensus, Evidence, EvidenceKind, RefundProgress, Store, StoreError};
 
@@ -189,7 +190,11 @@ fn awaited(
                 (Some(binds), Some(limit)) => format!("; {} `{limit}` binds the channel", binds.as_str()),
                 (Some(binds), None) => format!("; `{}` binds the channel", binds.as_str()),
             };
-            step(WaitsFor::Place, format!("{before} refunds of channel `{name}` before it{binds}"), None)
+            step(
+                WaitsFor::Place,
+                format!("{} of channel `{name}` before it{binds}", counted(before, "refund")),
+                None,
+            )
         }
     }
 }

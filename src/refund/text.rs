@@ -29,6 +29,12 @@ pub fn is_hidden(character: char) -> bool {
         )
 }
 
+/// A number with its noun: `1 refund`, `2 refunds`.
+#[must_use]
+pub fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The problem of a text that a door must refuse; `None` if there is none.
 #[must_use]
 pub fn problem(text: &str) -> Option<String> {

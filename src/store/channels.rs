@@ -10,6 +10,7 @@ use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros};
 use crate::channel::BankAddress;
 use crate::refund::ChannelName;
+use crate::refund::text::counted;
 
 /// A channel as a node publishes it.
 #[derive(Debug, Clone)]
@@ -56,7 +57,6 @@ pub struct LeftBehind {
 impl fmt::Display for LeftBehind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LeftBehind { channel, refunds, was, here } = self;
-        let plural = if *refunds == 1 { "" } else { "s" };
         let (was, here) = if was.endpoint == here.endpoint {
             let both = |at: &BankAddress| format!("{} (asked at {})", at.endpoint, at.inquiry);
             (both(was), both(here))
@@ -65,8 +65,9 @@ impl fmt::Display for LeftBehind {
         };
         write!(
             f,
-            "Channel `{channel}`: {refunds} refund{plural} may have been sent to {was}. They will not be asked about nor sent \
-             again at {here}, and go to review a minute after the change; to have them asked about, put the old address back"
+            "Channel `{channel}`: {} may have been sent to {was}. They will not be asked about nor sent \
+             again at {here}, and go to review a minute after the change; to have them asked about, put the old address back",
+            counted(u64::try_from(*refunds).unwrap_or(0), "refund")
         )
     }
 }

@@ -12,6 +12,7 @@ use crate::bucket::is_this_host;
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::refund::Code;
+use crate::refund::text::counted;
 use crate::telemetry::chain;
 
 const CHECK: &str = "bank";
@@ -38,7 +39,12 @@ pub(super) async fn findings(config: &Config, soon: Duration, now: Timestamp) ->
     if left > 0 {
         findings.push(Finding::warning(
             CHECK,
-            format!("{left} channels were not tried within {} s", PATIENCE.as_secs()),
+            format!(
+                "{} {} not tried within {} s",
+                counted(left as u64, "channel"),
+                if left == 1 { "was" } else { "were" },
+                PATIENCE.as_secs()
+            ),
             "their banks may not be reached",
             "correct the banks that are reported, and run `refundd doctor` again",
         ));

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::cli::wrap::hanging;
-use crate::refund::text::shown;
+use crate::refund::text::{counted, shown};
 
 /// How bad a finding is. The worst comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -105,8 +105,8 @@ impl Diagnosis {
             }
         }
         let ok = self.findings.len() - self.broken - self.warnings;
-        let plural = if self.warnings == 1 { "" } else { "s" };
-        let _ = writeln!(page, "{} broken, {} warning{plural}, {ok} ok.", self.broken, self.warnings);
+        let warnings = counted(self.warnings as u64, "warning");
+        let _ = writeln!(page, "{} broken, {warnings}, {ok} ok.", self.broken);
         page
     }
 }

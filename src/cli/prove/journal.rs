@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use crate::cli::progress::ProgressDisplay;
 use crate::prove::chain::{ChainFault, ChainFinding, ChannelChain, Hash, LoggedHead, Walk};
-use crate::refund::text::shown_json;
+use crate::refund::text::{counted, shown_json};
 use crate::store::{Sealing, Store};
 use anyhow::bail;
 use page::{page_json, page_text};
@@ -88,7 +88,9 @@ async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyh
             walk.see_lines(to, &lines);
             line_to = to;
             lines_seen += lines.len();
-            progress.show(|| format!("{lines_seen} lines compared, up to line {line_to} of {until}"));
+            progress.show(|| {
+                format!("{} compared, up to line {line_to} of {until}", counted(lines_seen as u64, "line"))
+            });
         }
     }
     progress.clear();

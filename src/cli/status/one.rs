@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::style::{Style, pace, span};
 use crate::desk::channel::{BankStatus, ChannelStatus, Drain};
 use crate::refund::State;
-use crate::refund::text::shown;
+use crate::refund::text::{counted, shown};
 
 pub(super) fn page(channel: &ChannelStatus, style: Style) -> String {
     let mut page = format!("{}\n", style.bold(&shown(&channel.channel)));
@@ -41,7 +41,9 @@ pub(super) fn page(channel: &ChannelStatus, style: Style) -> String {
     line(
         "late",
         match &channel.late {
-            Some(late) => format!("{} refunds, the first deadline at {:.0}", late.refunds, late.from),
+            Some(late) => {
+                format!("{}, the first deadline at {:.0}", counted(late.refunds, "refund"), late.from)
+            }
             None => "no refund will miss its deadline".to_owned(),
         },
     );

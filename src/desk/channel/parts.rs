@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::limiter::{Limit, Rule};
 use crate::node::meter::{Binds, MeterReading};
 use crate::node::status_report::{BankReport, millis};
+use crate::refund::text::counted;
 use crate::store::{NothingAccepted, SuspendedBy, Suspension};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -184,9 +185,9 @@ impl From<&NothingAccepted> for NothingAcceptedStatus {
         };
         let at_least = if is_older { "at least " } else { "" };
         let answers = if asked_to_wait == sends {
-            format!("asked to wait {sends} times")
+            format!("asked to wait {}", counted(sends, "time"))
         } else {
-            format!("refused {sends} sends, {asked_to_wait} of them with the request to wait")
+            format!("refused {}, {asked_to_wait} of them with the request to wait", counted(sends, "send"))
         };
         let text = format!("nothing was accepted for {at_least}{lasts}: the bank {answers}");
         NothingAcceptedStatus { since, sends, asked_to_wait, text }

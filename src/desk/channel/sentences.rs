@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{ChannelStatus, SuspensionStatus};
 use crate::node::meter::Binds;
 use crate::refund::State;
+use crate::refund::text::counted;
 use crate::store::SuspendedBy;
 
 /// When the backlog of a channel is gone.
@@ -99,10 +100,15 @@ impl ChannelStatus {
             self.late.as_ref().map(|late| {
                 let (refunds, from) = (late.refunds, late.from);
                 format!(
-                    "{name}: {refunds} refunds will pass their deadlines at this rate, the first at {from:.0}"
+                    "{name}: {} will pass {} at this rate, the first at {from:.0}",
+                    counted(refunds, "refund"),
+                    if refunds == 1 { "its deadline" } else { "their deadlines" }
                 )
             }),
-            (review > 0).then(|| format!("{name}: {review} wait for a person, see `refundd review`")),
+            (review > 0).then(|| {
+                let wait = if review == 1 { "waits" } else { "wait" };
+                format!("{name}: {} {wait} for a person, see `refundd review`", counted(review, "refund"))
+            }),
             self.run_by.is_empty().then(|| format!("{name}: no living node runs it")),
         ];
         lines.into_iter().flatten().collect()

@@ -46,7 +46,7 @@ async fn list_command_and_metrics_show_what_waits_for_a_second_person() {
     for part in [
         &format!("{}@{SEEN}", first.id),
         "review to ready, confirmed not executed, by ann",
-        "2 wait for a second person",
+        "2 decisions wait for a second person",
     ] {
         assert!(list.contains(part), "{part}: {list}");
     }

@@ -8,12 +8,15 @@ use serde_json::{Value, json};
 use super::{Proved, refund};
 use crate::proof::report::time;
 use crate::prove::chain::{ChainFault, ChainFinding, ChannelChain};
-use crate::refund::text::shown;
+use crate::refund::text::{counted, shown};
 
 pub(super) fn page_text(proved: &Proved) -> String {
+    let unsealed = u64::try_from(proved.unsealed).unwrap_or(0);
     let mut page = format!(
-        "Journal, sealed up to line {}; {} lines are not sealed yet\n",
-        proved.sealing.until_id, proved.unsealed
+        "Journal, sealed up to line {}; {} {} not sealed yet\n",
+        proved.sealing.until_id,
+        counted(unsealed, "line"),
+        if unsealed == 1 { "is" } else { "are" }
     );
     for (channel, chain) in &proved.chains {
         let _ = writeln!(page, "\nChannel {}\n", shown(channel));
@@ -65,7 +68,15 @@ fn seals_sentence(missing: i64) -> String {
 }
 
 fn lines(chain: &ChannelChain, refs: &BTreeMap<i64, String>) -> Vec<(&'static str, String)> {
-    let mut lines = vec![("sealed", format!("{} lines as they were, in {} seals", chain.lines, chain.seals))];
+    let mut lines = vec![(
+        "sealed",
+        format!(
+            "{} as {}, in {}",
+            counted(chain.lines, "line"),
+            if chain.lines == 1 { "it was" } else { "they were" },
+            counted(chain.seals, "seal")
+        ),
+    )];
     if chain.forgotten > 0 {
         let forgotten = "lines of months that were dropped ([recovery] keep_attempts)";
         lines.push(("forgotten", format!("{} {forgotten}", chain.forgotten)));
