@@ -53,7 +53,7 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
     let name = LimitName::new(name).inspect_err(|error| section.complain(error.to_string())).ok();
     let kind = algorithm::kind(source, section.text("algorithm", "fixed_window"));
     let mut permits = section
-        .required_integer("permits", "it says how many first bytes fit in each `per`; -1 is unlimited");
+        .required_permits("permits", "it says how many first bytes fit in each `per`; -1 is unlimited");
     let unlimited = permits.as_ref().is_some_and(|permits| permits.value == -1);
     if let Some(permits) = &mut permits {
         let counts = i32::try_from(permits.value).is_ok_and(|number| number >= 1);

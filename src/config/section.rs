@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::field::{Field, Say};
 use super::mask;
 use super::source::Source;
-use super::value::{as_boolean, as_duration, as_integer, as_text, as_texts, kind};
+use super::value::{as_boolean, as_duration, as_integer, as_permits, as_text, as_texts, kind};
 
 /// One table of the file. If the file does not have it, every key has its default.
 pub(super) struct Section<'a> {
@@ -178,6 +178,10 @@ impl<'a> Section<'a> {
 
     pub(super) fn required_integer(&self, key: &str, why: &str) -> Option<Field<i64>> {
         self.required(key, why, as_integer)
+    }
+
+    pub(super) fn required_permits(&self, key: &str, why: &str) -> Option<Field<i64>> {
+        self.required(key, why, as_permits)
     }
 
     pub(super) fn required_texts(&self, key: &str, why: &str) -> Option<Field<Vec<String>>> {

@@ -16,6 +16,16 @@ pub(super) fn as_integer(value: &DeValue<'_>) -> Result<i64, String> {
         .map_err(|_| "is a larger number than can be counted".to_owned())
 }
 
+/// As [`as_integer`], for a number of permits. A fraction of a permit is a whole one in a longer time.
+pub(super) fn as_permits(value: &DeValue<'_>) -> Result<i64, String> {
+    if matches!(value, DeValue::Float(_)) {
+        return Err("must be a whole number, not a number with a fraction; make `per` longer instead: 0.5 in \"1s\" are \
+                    permits = 1 in per = \"2s\""
+            .to_owned());
+    }
+    as_integer(value)
+}
+
 pub(super) fn as_duration(value: &DeValue<'_>) -> Result<Duration, String> {
     match (value.as_str(), value.as_integer()) {
         (Some(text), _) => duration::read(text),

@@ -236,3 +236,9 @@ fn the_file_of_docker_compose_keeps_every_law() {
     };
     Config::parse(text, "refundd.toml", &environment).unwrap_or_else(|error| panic!("{error}"));
 }
+
+#[test]
+fn half_a_permit_is_answered_by_a_longer_time() {
+    insta::assert_snapshot!(
+        complaints("[limit.acme]\npermits = 0.5\nper = \"1s\"\n"), @r#"r.toml:6:11: field `limit.acme.permits` = 0.5: must be a whole number, not a number with a fraction; make `per` longer instead: 0.5 in "1s" are permits = 1 in per = "2s""#);
+}
