@@ -178,14 +178,6 @@ fn no_such_channel(channel: &str) -> anyhow::Error {
 /// Says what suspends the channel still, and how to end it.
 fn print_left(left: &[Suspension]) {
     for one in left {
-        let name = one.channel.as_deref().unwrap_or("*");
-        let way_out = match one.by {
-            SuspendedBy::All => " End it with: refundd resume --all".to_owned(),
-            SuspendedBy::Person => format!(" End it with: refundd resume {name}"),
-            SuspendedBy::Credentials => format!(" End it with: refundd resume {name} --credentials"),
-            SuspendedBy::Breaker => format!(" End it with: refundd resume {name} --breaker"),
-            SuspendedBy::Cooling => String::new(),
-        };
-        println!("{}.{way_out}", shown(&SuspensionStatus::from(one.clone()).sentence()));
+        println!("{}", shown(&SuspensionStatus::from(one.clone()).with_way_out()));
     }
 }

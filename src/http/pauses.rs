@@ -3,6 +3,8 @@
 //! A pause by a person and the suspensions by refundd itself are records of their own. Ending one leaves the others, so
 //! each answer lists what still suspends the channel.
 
+mod message;
+
 use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
@@ -31,6 +33,8 @@ pub(super) struct SuspensionListing {
 pub(super) struct Done {
     /// `paused`, `resumed` or `was_not_suspended`.
     pub result: &'static str,
+    /// For people: what changed, what suspends the channel still, and the request that ends it.
+    message: String,
     suspensions: Vec<SuspensionStatus>,
 }
 
@@ -99,7 +103,7 @@ pub(super) async fn resume_all(
 /// Does what a request wants, and answers what suspends the channel, or everything, now. It runs in a task of its own,
 /// so that it goes on when the caller hangs up.
 pub(super) async fn carry_out(api: Api, channel: Option<String>, wanted: Wanted) -> Result<Done, Problem> {
-    let about = channel.clone();
+    let (about, ends) = (channel.clone(), wanted.verb.ends());
     let task = tokio::spawn(async move {
         let result = write(&api.node.store, channel.as_deref(), &wanted).await?;
         // This node knows at once, not only at its next heartbeat.
@@ -110,10 +114,9 @@ pub(super) async fn carry_out(api: Api, channel: Option<String>, wanted: Wanted)
         task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
     let result = result.ok_or_else(|| no_such_channel(about.as_deref().unwrap_or_default()))?;
     let is_about = |one: &Suspension| one.channel.is_none() || one.channel == about;
-    Ok(Done {
-        result,
-        suspensions: suspended.into_iter().filter(is_about).map(SuspensionStatus::from).collect(),
-    })
+    let suspensions: Vec<_> = suspended.into_iter().filter(is_about).map(SuspensionStatus::from).collect();
+    let message = message::message(result, about.as_deref(), ends, &suspensions);
+    Ok(Done { result, message, suspensions })
 }
 
 /// Writes the change; `None` if there is no such channel.
@@ -181,6 +184,17 @@ enum Verb {
     Resume,
     /// End a suspension by refundd itself.
     Release(SuspendedBy),
+}
+
+impl Verb {
+    /// The suspension that it ends; `None` for a pause.
+    fn ends(&self) -> Option<SuspendedBy> {
+        match self {
+            Verb::Pause { .. } => None,
+            Verb::Resume => Some(SuspendedBy::Person),
+            Verb::Release(own) => Some(*own),
+        }
+    }
 }
 
 async fn read_body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {

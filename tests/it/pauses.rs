@@ -1,6 +1,7 @@
 //! What people stop and start again, beside what refundd suspends by itself: each is a record of its own.
 
 mod everything;
+mod ways_out;
 
 use std::time::Duration;
 
@@ -195,9 +196,10 @@ async fn http_pauses_and_resumes_as_the_commands_do() {
     assert_eq!(resumed["suspensions"][0]["suspended_by"], "all", "it says what is left: {resumed}");
     let again = post("/v1/channels/acme/resume", by.clone()).await;
     assert_eq!((again.status.as_u16(), &again.json()["result"]), (200, &json!("was_not_suspended")));
+    let message = "everything is not paused any more; nothing suspends it";
     assert_eq!(
         post("/v1/resume", by.clone()).await.json(),
-        json!({ "result": "resumed", "suspensions": [] })
+        json!({ "result": "resumed", "message": message, "suspensions": [] })
     );
     assert_eq!(post("/v1/resume", by.clone()).await.json()["result"], "was_not_suspended");
     for lift in ["credentials", "breaker"] {

@@ -14,10 +14,11 @@ pub(super) fn of_channels(channels: &[ChannelStatus]) -> Vec<String> {
     // A pause of everything suspends each channel, and stands here once.
     let everything = channels.iter().flat_map(|channel| &channel.suspensions).find(is_of_all);
     let of_channel = |channel: &ChannelStatus| {
-        let own = channel.suspensions.iter().filter(|one| !is_of_all(one)).map(SuspensionStatus::sentence);
+        let own =
+            channel.suspensions.iter().filter(|one| !is_of_all(one)).map(SuspensionStatus::with_way_out);
         own.chain(channel.reasons()).collect::<Vec<_>>()
     };
-    let everything = everything.map(SuspensionStatus::sentence);
+    let everything = everything.map(SuspensionStatus::with_way_out);
     everything.into_iter().chain(channels.iter().flat_map(of_channel)).collect()
 }
 

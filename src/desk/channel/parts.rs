@@ -83,6 +83,10 @@ pub struct SuspensionStatus {
     pub until: Option<Timestamp>,
     /// The time until the breaker probes the bank; null for other causes.
     pub probe_in_seconds: Option<f64>,
+    /// The `lift` of a resume over HTTP that ends it; null for a pause of everything, and for cooling.
+    pub lift: Option<&'static str>,
+    /// The command that ends it; null for cooling, which nobody ends.
+    pub end_with: Option<String>,
 }
 
 /// How long, and how often, the bank refused every send.
@@ -163,8 +167,20 @@ impl BindsSeen {
 impl From<Suspension> for SuspensionStatus {
     fn from(suspension: Suspension) -> Self {
         let Suspension { channel, by, reason, who, since, until, left: _, probe_in } = suspension;
+        let channel = channel.unwrap_or_else(|| "*".to_owned());
+        let (lift, end_with) = match by {
+            SuspendedBy::All => (None, Some("refundd resume --all".to_owned())),
+            SuspendedBy::Person => (Some("pause"), Some(format!("refundd resume {channel}"))),
+            SuspendedBy::Credentials => {
+                (Some("credentials"), Some(format!("refundd resume {channel} --credentials")))
+            }
+            SuspendedBy::Breaker => (Some("breaker"), Some(format!("refundd resume {channel} --breaker"))),
+            SuspendedBy::Cooling => (None, None),
+        };
         SuspensionStatus {
-            channel: channel.unwrap_or_else(|| "*".to_owned()),
+            lift,
+            end_with,
+            channel,
             suspended_by: by,
             reason,
             by: Some(who).filter(|who| !who.is_empty()),

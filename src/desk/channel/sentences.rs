@@ -40,6 +40,37 @@ impl SuspensionStatus {
             _ => format!("{what}, {end}: {}", self.reason),
         }
     }
+
+    /// The sentence, with the next probe of a breaker and the command that ends it.
+    pub fn with_way_out(&self) -> String {
+        let probe = self.next_probe().map(|probe| format!("; {probe}")).unwrap_or_default();
+        let end = self.end_with.as_ref().map(|command| format!(". End it with: {command}"));
+        format!("{}{probe}{}", self.sentence(), end.unwrap_or_default())
+    }
+
+    /// The sentence, with the next probe of a breaker and the request over HTTP that ends it.
+    pub fn with_request(&self) -> String {
+        let probe = self.next_probe().map(|probe| format!("; {probe}")).unwrap_or_default();
+        let end = match self.suspended_by {
+            SuspendedBy::All => Some("POST /v1/resume".to_owned()),
+            SuspendedBy::Person => Some(format!("POST /v1/channels/{}/resume", self.channel)),
+            SuspendedBy::Credentials | SuspendedBy::Breaker => self.lift.map(|lift| {
+                format!("POST /v1/channels/{}/resume with {{\"lift\": \"{lift}\"}}", self.channel)
+            }),
+            SuspendedBy::Cooling => None,
+        };
+        let end = end.map(|request| format!("; end it with {request}")).unwrap_or_default();
+        format!("{}{probe}{end}", self.sentence())
+    }
+
+    fn next_probe(&self) -> Option<String> {
+        let left = Duration::try_from_secs_f64(self.probe_in_seconds?).ok()?.as_secs();
+        Some(match left {
+            0 => "the next refund that is due probes the bank".to_owned(),
+            1..120 => format!("the next probe in {left} s"),
+            _ => format!("the next probe in {} min", left / 60),
+        })
+    }
 }
 
 impl ChannelStatus {

@@ -1,0 +1,82 @@
+//! Everything that suspends a channel is named with the command and the request that end it.
+
+use refundd::store::{OwnSuspension, SuspendedBy};
+use serde_json::json;
+
+use super::{acme, run};
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode, until};
+
+/// The breaker suspends the channel, and probes the bank in a minute.
+async fn tripped(scratch: &Scratch) {
+    let own = OwnSuspension::Breaker { kind: "rejected", probe: std::time::Duration::from_mins(1) };
+    assert!(scratch.store.suspend(&acme(), own, "20 refusals", "node-a").await.unwrap());
+}
+
+#[tokio::test]
+async fn the_answer_to_a_resume_names_what_holds_the_channel_and_what_ends_it() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    tripped(&scratch).await;
+    let body = json!({ "reason": "the bank is back", "by": "ann" });
+    let answer = node.post("/v1/channels/acme/resume", &body).await.json();
+    assert_eq!(answer["result"], "was_not_suspended", "{answer}");
+    let message = answer["message"].as_str().unwrap_or_default();
+    for words in [
+        "channel `acme` was not paused",
+        "nothing was changed",
+        "suspended by its breaker",
+        r#"POST /v1/channels/acme/resume with {"lift": "breaker"}"#,
+    ] {
+        assert!(message.contains(words), "{words}: {answer}");
+    }
+    let held = &answer["suspensions"][0];
+    assert_eq!((&held["suspended_by"], &held["lift"]), (&json!("breaker"), &json!("breaker")), "{answer}");
+    let end = held["end_with"].as_str().unwrap_or_default();
+    assert_eq!(end, "refundd resume acme --breaker", "{answer}");
+    // A pause of everything is ended by another route.
+    scratch
+        .store
+        .pause_all(&refundd::store::Pause { reason: "an alarm", who: "ann", lasts: None })
+        .await
+        .unwrap();
+    let answer = node.post("/v1/channels/acme/resume", &body).await.json();
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains("POST /v1/resume") && message.contains("everything is paused by ann"),
+        "{answer}"
+    );
+    scratch.store.resume_all("ann", None).await.unwrap();
+    let lift = json!({ "lift": "breaker", "by": "ann" });
+    let ended = node.post("/v1/channels/acme/resume", &lift).await.json();
+    assert_eq!((&ended["result"], &ended["suspensions"]), (&json!("resumed"), &json!([])), "{ended}");
+    assert_eq!(
+        ended["message"], "channel `acme` is not suspended by its breaker any more; nothing suspends it",
+        "{ended}"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_status_names_the_command_that_ends_a_suspension_and_the_next_probe() {
+    let scratch = Scratch::with_refunds(0).await;
+    tripped(&scratch).await;
+    for args in [&["status"][..], &["status", "acme"]] {
+        let (_, said) = run(&scratch, UNLIMITED, args);
+        for words in [
+            "acme is suspended by its breaker",
+            "20 refusals",
+            "the next probe in ",
+            "End it with: refundd resume acme --breaker",
+        ] {
+            assert!(said.contains(words), "{args:?}: {words}: {said}");
+        }
+    }
+    scratch.store.release("acme", SuspendedBy::Breaker, "ann", None).await.unwrap();
+    scratch.pause("acme", "the bank's maintenance", "ann").await;
+    until("the pause is named", async || {
+        let (_, said) = run(&scratch, UNLIMITED, &["status"]);
+        said.contains("End it with: refundd resume acme\n")
+    })
+    .await;
+}
