@@ -66,15 +66,26 @@ impl When {
     }
 }
 
-/// Why there is no such period to prove. The messages begin with `from` or `to`.
+/// Why there is no such period to prove. The messages are about the field that [`WrongPeriod::field`] names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WrongPeriod {
-    #[error("from {0:?} ago is before the calendar begins")]
+    #[error("{0:?} ago is before the calendar begins")]
     TooLongAgo(Duration),
-    #[error("to {}: by Postgres's clock it is {now:.0}, and nothing is proven of the future; write \"now\"", report::time(*.to_us))]
+    #[error("{} is in the future: by Postgres's clock it is {now:.0}, and nothing is proven of the future; write \"now\"", report::time(*.to_us))]
     Future { to_us: i64, now: Timestamp },
-    #[error("from {} is not before `to`, which is {}: the period is empty", report::time(*.from_us), report::time(*.to_us))]
+    #[error("{} is not before `to`, which is {}: the period is empty", report::time(*.from_us), report::time(*.to_us))]
     Empty { from_us: i64, to_us: i64 },
+}
+
+impl WrongPeriod {
+    /// The field that is wrong: `from` or `to`.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        match self {
+            WrongPeriod::TooLongAgo(_) | WrongPeriod::Empty { .. } => "from",
+            WrongPeriod::Future { .. } => "to",
+        }
+    }
 }
 
 /// The period from one moment to another. A `to` that is less than `clocks` ahead of `now` is cut.

@@ -8,6 +8,7 @@
 //! such span has too many openings, no span of `per` at the bank had too many requests.
 
 pub mod chain;
+mod grid;
 mod history;
 mod watch;
 
@@ -122,8 +123,8 @@ pub struct Findings {
     pub broken: CountedSpans,
     /// Spans above every known rule, at a time when an unknown rule may have been in force.
     pub doubtful: CountedSpans,
-    /// How many permits the rules allow in the period at their full rate.
-    pub capacity: f64,
+    /// The most permits that the rules allow in the counted time.
+    pub most: u64,
 }
 
 /// A part of the period about which nothing can be proven, and the reason.
@@ -186,7 +187,7 @@ impl Scope {
         let provable = requested.common(Period { from_us: ruled_us.max(kept_us), to_us: i64::MAX });
         let window = |us: i64| {
             let rule = history.at(us).and_then(|rule_period| rule_period.rule.as_ref());
-            rule.and_then(watch::Grid::of).map(|grid| grid.window(us))
+            rule.and_then(grid::Grid::of).map(|grid| grid.window(us))
         };
         let counted = Period {
             from_us: window(provable.from_us).map_or(provable.from_us, |window| window.from_us),
@@ -207,7 +208,7 @@ fn kept_from(history: &History, oldest_us: Option<i64>, now_us: i64) -> i64 {
         .at(oldest)
         .or(history.rule_periods().first())
         .and_then(|rule_period| rule_period.rule.as_ref());
-    let over = rule.and_then(watch::Grid::of).map_or(oldest + 1, |grid| grid.window(oldest).to_us);
+    let over = rule.and_then(grid::Grid::of).map_or(oldest + 1, |grid| grid.window(oldest).to_us);
     if over > surely { oldest.min(surely) } else { over.min(surely) }
 }
 
@@ -229,12 +230,12 @@ impl Prover {
     #[must_use]
     pub fn new(history: &History, scope: &Scope, clocks: Duration) -> Self {
         let period = scope.provable;
-        let (watches, capacity) = if period.is_empty() {
-            (Vec::new(), 0.0)
+        let (watches, most) = if period.is_empty() {
+            (Vec::new(), 0)
         } else {
-            (RuleWatch::all(history, period, clocks), history.capacity(scope.counted))
+            (RuleWatch::all(history, period, clocks), history.most(scope.counted))
         };
-        let findings = Findings { capacity, ..Findings::default() };
+        let findings = Findings { most, ..Findings::default() };
         Prover { counted: scope.counted, watches, first: 0, findings }
     }
 

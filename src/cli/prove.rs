@@ -19,7 +19,8 @@ const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\".
 
 The command counts the permits in refundd.permits in every window or span that touches the period, by \
-Redis's clock. It compares each count with the rule in refundd.limit_rules that was in force; close to \
+Redis's clock. A short period may touch one window more than fits into it: the line `counted` names the time of the whole \
+windows. The share used is of the permits that the rule allows in that time. The command compares each count with the rule in refundd.limit_rules that was in force; close to \
 a change of rule, with the looser of the two. It names as unproven each part of the period whose \
 permits were pruned or whose rule is not known.
 
@@ -75,7 +76,8 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
     }
     let now = store.now().await?;
     let clocks = config.redis.clock_tolerance;
-    let period = period(args.from, args.to, now, clocks).map_err(|wrong| anyhow!("--{wrong}"))?;
+    let period =
+        period(args.from, args.to, now, clocks).map_err(|wrong| anyhow!("--{} {wrong}", wrong.field()))?;
     let known = store.provable().await?;
     let (mut all, mut progress) = (Vec::new(), ProgressDisplay::new());
     for limit in limits(&args.target, &known)? {

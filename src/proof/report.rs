@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Proved, Verdict};
 use crate::limiter::Rule;
 use crate::prove::{CountedSpans, Measure, Period, RulePeriod, SpanCount, Why};
-use crate::refund::text::shown;
+use crate::refund::text::{counted, shown};
 use crate::store::Offence;
 
 pub fn time(us: i64) -> String {
@@ -30,10 +30,37 @@ fn from_to(period: Period) -> String {
     format!("{} to {}", time(period.from_us), time(period.to_us))
 }
 
-/// The share of the allowed permits that was used; `None` if nothing was allowed.
+/// The share of the permits that the rule allows in the counted time; `None` if it allows none.
 fn share(proved: &Proved) -> Option<f64> {
     let findings = &proved.findings;
-    (findings.capacity > 0.0).then(|| (findings.refunds + findings.others) as f64 / findings.capacity)
+    (findings.most > 0).then(|| (findings.refunds + findings.others) as f64 / findings.most as f64)
+}
+
+/// The share in words, and why it is above 100 %.
+fn share_words(proved: &Proved) -> Option<String> {
+    let share = share(proved)?;
+    let (findings, changed) = (&proved.findings, proved.history.within(proved.scope.counted).count() > 1);
+    let why = match proved.verdict() {
+        _ if share <= 1.0 => "",
+        Verdict::Broken => "; more than it allows",
+        _ if changed => "; near a change of rule the looser rule counts",
+        Verdict::Kept | Verdict::Unproven => "; yet no span had more than the rule allows",
+    };
+    let spent = findings.refunds + findings.others;
+    let most = counted(findings.most, "permit");
+    Some(format!(
+        "{:.1} %: {spent} of the {most} that the rule allows in the counted time{why}",
+        share * 100.0
+    ))
+}
+
+/// The time whose permits are counted, where that is not the period itself.
+fn counted_words(proved: &Proved) -> Option<String> {
+    let Period { from_us, to_us } = proved.scope.counted;
+    let seconds = (to_us - from_us) as f64 / 1e6;
+    (proved.scope.counted != proved.scope.provable).then(|| {
+        format!("whole windows that touch the period, {seconds} s from {} to {}", time(from_us), time(to_us))
+    })
 }
 
 pub fn text(period: Period, all: &[Proved]) -> String {
@@ -65,11 +92,12 @@ pub fn lines_and_sum(period: Period, all: &[Proved], unlimited: &[&str]) -> Stri
     let count = |wanted: Verdict| all.iter().filter(|proved| proved.verdict() == wanted).count();
     let _ = writeln!(
         page,
-        "\n{} limits: {} held, {} broken, {} unproven; {permits} permits spent",
-        all.len(),
+        "\n{}: {} held, {} broken, {} unproven; {} spent",
+        counted(all.len() as u64, "limit"),
         count(Verdict::Kept),
         count(Verdict::Broken),
         count(Verdict::Unproven),
+        counted(permits, "permit"),
     );
     if !unlimited.is_empty() {
         let _ = writeln!(page, "Unlimited channels have nothing to prove: {}", shown(&unlimited.join(", ")));
@@ -92,15 +120,20 @@ pub fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
     let findings = &proved.findings;
     if !proved.scope.provable.is_empty() {
         let (refunds, others) = (findings.refunds, findings.others);
+        lines.extend(counted_words(proved).map(|words| ("counted", words)));
         lines.push(("permits spent", format!("{refunds} for refunds, {others} for other services")));
         lines.push(("spans checked", findings.spans.to_string()));
         lines.extend(findings.worst.as_ref().map(|worst| ("worst span", described(worst))));
         lines.extend(findings.closest.as_ref().map(|closest| ("closest slots", described(closest))));
-        lines.extend(share(proved).map(|share| ("share used", format!("{:.1} %", share * 100.0))));
+        lines.extend(share_words(proved).map(|words| ("share used", words)));
         let (first_bytes, unused) = (proved.journal_check.first_bytes, proved.unused());
         lines.push((
             "journal",
-            format!("{first_bytes} first bytes under these permits; {unused} permits without a first byte"),
+            format!(
+                "{} under these permits; {} without a first byte",
+                counted(first_bytes, "first byte"),
+                counted(unused, "permit")
+            ),
         ));
         lines.extend(proved.journal_since.map(|since| {
             let forgotten = "what happened before is forgotten ([recovery] keep_attempts)";
@@ -184,15 +217,15 @@ pub fn sentence(proved: &Proved) -> String {
         }
         Verdict::Kept => "no span had more than its rule allows, wherever it could be proven".to_owned(),
         Verdict::Broken if findings.broken.count > 0 => {
-            format!("above what the rule allows, in {} of the spans", findings.broken.count)
+            format!("above what the rule allows, in {}", counted(findings.broken.count, "span"))
         }
         Verdict::Broken => "the journal has first bytes without a valid permit of this limit".to_owned(),
         Verdict::Unproven if proved.scope.provable.is_empty() => {
             "nothing can be said of this period".to_owned()
         }
         Verdict::Unproven => format!(
-            "{} spans had more than the known rule allows, next to a time whose rule is not known",
-            findings.doubtful.count
+            "{} had more than the known rule allows, next to a time whose rule is not known",
+            counted(findings.doubtful.count, "span")
         ),
     }
 }
@@ -226,13 +259,15 @@ fn one(proved: &Proved) -> Value {
         "rules": rules.collect::<Vec<_>>(),
         "proven": (!provable.is_empty()).then(|| json!({ "from": time(provable.from_us), "to": time(provable.to_us) })),
         "unproven": unproven.collect::<Vec<_>>(),
+        "counted": (!provable.is_empty()).then(|| json!({ "from": time(scope.counted.from_us), "to": time(scope.counted.to_us) })),
         "permits": { "refunds": findings.refunds, "other_services": findings.others },
         "spans_checked": findings.spans,
         "worst_span": findings.worst.as_ref().map(span_json),
         "closest_slots": findings.closest.as_ref().map(span_json),
+        "permits_allowed": findings.most,
         "share_used": share(proved),
-        "above": counted(&findings.broken),
-        "in_doubt": counted(&findings.doubtful),
+        "above": spans_json(&findings.broken),
+        "in_doubt": spans_json(&findings.doubtful),
         "journal": {
             "whole_since": journal_since,
             "first_bytes": journal_check.first_bytes,
@@ -244,7 +279,7 @@ fn one(proved: &Proved) -> Value {
     })
 }
 
-fn counted(counted: &CountedSpans) -> Value {
+fn spans_json(counted: &CountedSpans) -> Value {
     json!({ "count": counted.count, "first": counted.first.iter().map(span_json).collect::<Vec<_>>() })
 }
 

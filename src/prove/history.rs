@@ -8,7 +8,8 @@
 use std::time::Duration;
 
 use super::Period;
-use crate::limiter::Rule;
+use super::grid::Grid;
+use crate::limiter::{Rule, Supply};
 
 /// One rule and the time when it was in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,9 +93,8 @@ impl History {
         })
     }
 
-    /// How many permits the rules allow in a period at their full rate. The first known rule counts from the
-    /// beginning of the period.
-    pub(super) fn capacity(&self, period: Period) -> f64 {
+    /// The most permits that the rules allow in a period. The first known rule counts from the beginning of the period.
+    pub(super) fn most(&self, period: Period) -> u64 {
         let (known, Period { from_us, to_us }) = (self.begins_us(), period);
         let rule_periods =
             self.within(period).filter_map(|rule_period| Some((rule_period, rule_period.rule.as_ref()?)));
@@ -105,15 +105,33 @@ impl History {
                 } else {
                     rule_period.since_us.max(from_us)
                 };
-                (rule_period.until_us.min(to_us) - since) as f64 * f64::from(rule.permits)
-                    / micros(rule.per) as f64
+                most(rule, Period { from_us: since, to_us: rule_period.until_us.min(to_us) })
             })
-            .sum()
+            .fold(0, u64::saturating_add)
     }
 }
 
 pub(super) fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 4)
+}
+
+/// The most permits that a rule allows in a period: of every window that the period touches, of every slot, or of every
+/// span, with the burst once.
+fn most(rule: &Rule, period: Period) -> u64 {
+    if period.is_empty() {
+        return 0;
+    }
+    let length = u64::try_from(period.to_us - period.from_us).unwrap_or(0);
+    let (permits, spacing) = (u64::from(rule.permits), rule.spacing_us().max(1));
+    let spans = length.div_ceil(u64::try_from(reach(rule)).unwrap_or(0).max(1));
+    match (Grid::of(rule), rule.algorithm.supply()) {
+        (Some(grid), _) => permits.saturating_mul(grid.windows(period)),
+        (None, Supply::Slots) => length.div_ceil(spacing),
+        (None, Supply::OneByOne) => {
+            length.div_ceil(spacing).saturating_add(rule.algorithm.burst().map_or(0, u64::from))
+        }
+        (None, Supply::Together) => permits.saturating_mul(spans),
+    }
 }
 
 /// The length of the spans that a rule limits, in microseconds.

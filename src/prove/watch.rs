@@ -9,50 +9,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
-
+use super::grid::Grid;
 use super::history::{History, micros, reach};
 use super::{Findings, Measure, Opening, Period, SpanCount};
 use crate::limiter::{Rule, timing};
 
 /// A little longer than the time for which a stricter rule stays in force after its last use.
 const SETTLING: Duration = timing::SEEN_FOR.saturating_add(Duration::from_millis(200));
-
-/// The edges of fixed windows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Grid {
-    Every(i64),
-    Days(TimeZone),
-}
-
-impl Grid {
-    pub(super) fn of(rule: &Rule) -> Option<Grid> {
-        let window = rule.window()?;
-        Some(match rule.algorithm.zone() {
-            None => Grid::Every(micros(window).max(1)),
-            Some(zone) => Grid::Days(zone.clone()),
-        })
-    }
-
-    /// The window that holds a moment.
-    pub(super) fn window(&self, us: i64) -> Period {
-        let every = |length: i64| {
-            let from_us = us - us.rem_euclid(length);
-            Period { from_us, to_us: from_us + length }
-        };
-        match self {
-            Grid::Every(length) => every(*length),
-            Grid::Days(zone) => day(zone, us).unwrap_or_else(|| every(86_400_000_000)),
-        }
-    }
-}
-
-fn day(zone: &TimeZone, us: i64) -> Option<Period> {
-    let begin = Timestamp::from_microsecond(us).ok()?.to_zoned(zone.clone()).start_of_day().ok()?;
-    let end = begin.tomorrow().ok()?.start_of_day().ok()?;
-    Some(Period { from_us: begin.timestamp().as_microsecond(), to_us: end.timestamp().as_microsecond() })
-}
 
 /// The bound that one rule sets for a span of another rule.
 #[derive(Debug, Clone)]

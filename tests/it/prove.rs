@@ -1,5 +1,7 @@
 //! `refundd prove` over what real nodes sent.
 
+mod short;
+
 use std::process::{Command, Output};
 use std::time::Duration;
 
