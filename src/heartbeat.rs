@@ -13,6 +13,7 @@ use crate::failing::Failing;
 use crate::limiter::Placement;
 use crate::lock::Lock;
 use crate::node::Node;
+use crate::node::meter::Binds;
 use crate::node::running::Running;
 use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Liveness, RedisTime, StoreError};
@@ -31,6 +32,10 @@ pub struct Heartbeat {
     others: usize,
     /// The limits of which other nodes count all shares, as last logged.
     without_share: HashSet<LimitName>,
+    /// The channels that something binds, as last reported.
+    bound: HashSet<ChannelName>,
+    /// Whether a report came before its time since the last regular one.
+    has_reported_early: bool,
     /// A living node that cannot share this node's buckets, as last logged.
     incompatible: Option<String>,
 }
@@ -40,7 +45,8 @@ impl Heartbeat {
     const PERIOD: Duration = Duration::from_millis(400);
     /// How often, at most, to write the liveness row.
     const WRITE_EVERY: Duration = Duration::from_secs(1);
-    /// Every fifth heartbeat carries the status report, which is for people and can be long.
+    /// Every fifth heartbeat carries the status report, which is for people and can be long. So does one heartbeat
+    /// between two of these, after something began or ceased to bind a channel.
     const REPORT_EVERY: u32 = 5;
     /// After this many heartbeats the node publishes the days of its time zones again. They reach three days ahead.
     const SHARE_DAYS_EVERY: u32 = 1_800;
@@ -54,6 +60,8 @@ impl Heartbeat {
             differing: Vec::new(),
             others: 0,
             without_share: HashSet::new(),
+            bound: HashSet::new(),
+            has_reported_early: false,
             incompatible: None,
         }
     }
@@ -164,7 +172,12 @@ impl Heartbeat {
         let digest = &running.digest;
         let is_written = self.written.as_ref().is_some_and(|written| Arc::ptr_eq(written, &running));
         let channels: Option<Vec<ChannelName>> = (!is_written).then(|| running.names().cloned().collect());
-        let reports = self.heartbeats.is_multiple_of(Self::REPORT_EVERY);
+        let bound = self.node.status_report.bound().into_iter().filter(|(_, binds)| *binds != Binds::Nothing);
+        let bound: HashSet<ChannelName> = bound.map(|(channel, _)| channel).collect();
+        let is_regular = self.heartbeats.is_multiple_of(Self::REPORT_EVERY);
+        // With many channels something changes all the time, so only one such report comes between two regular ones.
+        let is_early = bound != self.bound && !self.has_reported_early;
+        let reports = is_regular || is_early;
         let redis_trouble = self.node.bucket.trouble();
         let status_report = reports.then(|| self.node.status_report.to_json(redis_trouble.as_deref()));
         self.heartbeats = self.heartbeats.wrapping_add(1);
@@ -179,6 +192,9 @@ impl Heartbeat {
         };
         let peers = self.node.store.heartbeat(&liveness).await?;
         self.node.note_heartbeat();
+        if reports {
+            (self.bound, self.has_reported_early) = (bound, !is_regular);
+        }
         self.written = peers.is_known.then(|| Arc::clone(&running));
         let (watched, read) = tokio::join!(self.watch_clock(peers.leads), self.node.bucket.watch_clocks());
         watched?;

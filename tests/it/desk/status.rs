@@ -156,3 +156,23 @@ async fn watching_a_channel_that_was_never_run_ends_with_the_reason() {
     let said = std::io::read_to_string(watch.stderr.take().unwrap()).unwrap();
     assert!(said.contains("no channel `amce` was ever run on this database"), "{said}");
 }
+
+#[tokio::test]
+async fn what_binds_a_channel_is_reported_as_soon_as_it_changes() {
+    let scratch = Scratch::new().await;
+    let slow = PACED.replace("permits = 5\nper = \"1s\"", "permits = 1\nper = \"1h\"");
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 20).await;
+    let node = TestNode::start(&scratch, "a", &slow).await;
+    until("the node itself knows what binds", async || {
+        node.get("/v1/channels/acme").await.json()["binds"] != "nothing"
+    })
+    .await;
+    let config = file(&scratch.file("a", &slow));
+    // A heartbeat comes every second or so; the regular report only every fifth one.
+    crate::harness::within(std::time::Duration::from_secs(4), "the command knows it, too", async || {
+        json_of(config.path(), &["status", "--json"])["channels"][0]["binds"] != "nothing"
+    })
+    .await;
+    node.stop().await;
+}
