@@ -115,7 +115,8 @@ impl<'a> BulkWork<'a> {
 
     /// Changes the refunds with these refs, and names each that stays.
     async fn refs(&mut self, refs: &[String]) -> anyhow::Result<ExitCode> {
-        let (mut stays, mut before, mut progress) = (0_u64, 0_u64, ProgressDisplay::new());
+        let (mut stays, mut missing, mut before, mut progress) =
+            (0_u64, 0_u64, 0_u64, ProgressDisplay::new());
         for (nth, refs) in refs.chunks(AT_ONCE).enumerate() {
             let results = self.bulk.named(refs).await.with_context(|| self.so_far())?;
             progress.clear();
@@ -123,7 +124,9 @@ impl<'a> BulkWork<'a> {
                 if let (Some(refund), Fate::Done(_) | Fate::WouldBeDone) = (&result.refund, &result.fate) {
                     self.done.add(&refund.money);
                 }
-                stays += u64::from(result.stays());
+                let is_missing = matches!(result.fate, Fate::NoSuchRefund);
+                missing += u64::from(is_missing);
+                stays += u64::from(result.stays() && !is_missing);
                 before += u64::from(matches!(result.fate, Fate::DoneBefore));
             }
             self.name(&results);
@@ -131,8 +134,8 @@ impl<'a> BulkWork<'a> {
             progress.show(|| format!("{} refs looked at", nth * AT_ONCE + refs.len()));
         }
         progress.clear();
-        self.tell(before, stays);
-        Ok(if stays == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        self.tell(before, stays, missing);
+        Ok(if stays + missing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Changes a channel's backlog, as far as it was saved before the command began.
@@ -186,7 +189,7 @@ impl<'a> BulkWork<'a> {
         }
         progress.clear();
         self.name_staying(channel, newest).await?;
-        self.tell(0, 0);
+        self.tell(0, 0, 0);
         if is_full {
             eprintln!(
                 "refundd: channel `{}` has as many refunds waiting as its max_backlog allows: the other refunds stay",
@@ -247,7 +250,7 @@ impl<'a> BulkWork<'a> {
         format!("{refunds} {were} {} so far; repeat the command", self.words.done)
     }
 
-    fn tell(&self, before: u64, stays: u64) {
+    fn tell(&self, before: u64, stays: u64, missing: u64) {
         let would = if self.is_dry { "would be " } else { "" };
         let before = match before {
             0 => String::new(),
@@ -259,7 +262,8 @@ impl<'a> BulkWork<'a> {
             1 => ", 1 stays".to_owned(),
             many => format!(", {many} stay"),
         };
-        println!("{} {would}{}{before}{stay}", self.done.count(), self.words.done);
+        let missing = if missing == 0 { String::new() } else { format!(", {missing} not found") };
+        println!("{} {would}{}{before}{stay}{missing}", self.done.count(), self.words.done);
         for (currency, (refunds, amount)) in &self.done.0 {
             println!("{currency}: {}, {amount} in minor units", counted(*refunds, "refund"));
         }

@@ -38,7 +38,7 @@ async fn named_refunds_are_cancelled_with_the_author_and_the_reason_in_the_journ
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     for words in [
-        "2 cancelled, 3 stay",
+        "2 cancelled, 2 stay, 1 not found",
         "EUR: 2 refunds, 203 in minor units",
         "R-5: it was sent before",
         "POST /v1/refunds/5/cancel",
@@ -146,4 +146,20 @@ async fn cancelled_refunds_leave_their_bucket_and_never_reach_the_bank() {
     until("the bucket is empty", async || depth(&bucket, Purpose::Send, &acme).await == 0).await;
     assert_eq!(scratch.bank.ledger().all().len(), 1);
     node.stop().await;
+}
+
+#[tokio::test]
+async fn a_ref_that_names_no_refund_is_not_found_and_does_not_stay() {
+    let scratch = Scratch::with_refunds(1).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    scratch.publish("globex").await;
+    for command in [&["cancel"][..], &["move", "--from", "acme", "--to", "globex"]] {
+        for dry in [&["--reason", "x"][..], &["--dry-run"]] {
+            let args = [command, &["nosuch", "R-9"], dry].concat();
+            let output = refundd(config.path(), &args);
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(1), "{args:?}: {}", text(&output));
+            assert!(said.contains(", 2 not found\n") && !said.contains("stay"), "{args:?}: {said}");
+        }
+    }
 }

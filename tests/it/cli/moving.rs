@@ -46,7 +46,7 @@ async fn named_refunds_move_and_each_one_that_stays_is_named_with_its_reason() {
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     for words in [
-        "2 moved, 6 stay",
+        "2 moved, 5 stay, 1 not found",
         "EUR: 2 refunds, 203 in minor units",
         "R-4: channel `globex` does not take 104 EUR",
         "R-5: it was sent before",
