@@ -111,7 +111,7 @@ fn line(event: &Event) -> String {
         let _ = write!(line, "  {change}");
     }
     if let Some(reason) = reason {
-        let _ = write!(line, ": {reason}");
+        let _ = write!(line, ": \"{}\"", reason.replace('"', "\\\""));
     }
     shown(&line).into_owned()
 }
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(
             line(&event),
             "2026-03-01T12:00:00.250Z  decided          acme  refund 4711  by ann\\u{1b}[2J  state=review version=3 -> \
-             state=succeeded version=4: on the\\nstatement"
+             state=succeeded version=4: \"on the\\nstatement\""
         );
     }
 }

@@ -19,6 +19,12 @@ pub fn change(event: &Event) -> Option<String> {
 fn brief(value: &Value) -> String {
     let Value::Object(object) = value else { return value.to_string() };
     let parts = object.iter().map(|(key, value)| match value {
+        // A text of several words stands in quotes, so that its end can be seen.
+        Value::String(text)
+            if text.is_empty() || text.contains(|c: char| c.is_whitespace() || "=\"".contains(c)) =>
+        {
+            format!("{key}={value}")
+        }
         Value::String(text) => format!("{key}={text}"),
         other => format!("{key}={other}"),
     });

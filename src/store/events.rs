@@ -124,6 +124,7 @@ fn read(row: &PgRow) -> Result<(Event, EventCursor), StoreError> {
         row.get::<Option<String>, _>(column)
             .map(|text| serde_json::from_str::<Value>(&text).map_err(|_| bad(column, text)))
             .transpose()
+            .map(|value| value.map(with_times_in_z))
     };
     let at = timestamp(row, "at_us").ok_or_else(|| bad("at", "a time beyond the year 9999".to_owned()))?;
     let event = Event {
@@ -139,6 +140,23 @@ fn read(row: &PgRow) -> Result<(Event, EventCursor), StoreError> {
         reason: row.get("reason"),
     };
     Ok((event, EventCursor { at_us: row.get("at_us"), id }))
+}
+
+/// The value with its times as `at` is written. Postgres writes a time in JSON with `+00:00`.
+fn with_times_in_z(value: Value) -> Value {
+    match value {
+        Value::String(text) => match text.strip_suffix("+00:00") {
+            Some(time) if text.parse::<Timestamp>().is_ok() => Value::String(format!("{time}Z")),
+            _ => Value::String(text),
+        },
+        Value::Array(all) => all.into_iter().map(with_times_in_z).collect(),
+        Value::Object(all) => all
+            .into_iter()
+            .map(|(name, value)| (name, with_times_in_z(value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
+    }
 }
 
 impl Store {

@@ -7,6 +7,7 @@ mod guesses;
 mod import;
 mod moving;
 mod output;
+mod said;
 mod shell;
 
 use std::io::Write;

@@ -205,7 +205,7 @@ async fn the_log_shows_a_channel_a_refund_and_everything_one_line_an_event() {
             && lines[0].contains("by its producer")
     );
     assert!(
-        lines[1].contains("resumed") && lines[1].contains("by bob") && lines[1].ends_with(": it is over")
+        lines[1].contains("resumed") && lines[1].contains("by bob") && lines[1].ends_with(": \"it is over\"")
     );
     assert!(
         lines[2].contains("paused") && lines[2].contains("by ann") && lines[2].contains("until="),

@@ -91,7 +91,7 @@ async fn the_log_and_the_interface_show_the_proposals_of_a_refund() {
     let log = text(&refundd(config.path(), &["log", "R-1"]));
     let lines: Vec<&str> = log.lines().collect();
     assert_eq!(lines.len(), 2, "{log}");
-    assert!(lines[0].contains("withdrawn") && lines[0].ends_with(": acme found it"), "{log}");
-    assert!(lines[1].contains("proposed") && lines[1].ends_with(": acme has no such refund"), "{log}");
+    assert!(lines[0].contains("withdrawn") && lines[0].ends_with(": \"acme found it\""), "{log}");
+    assert!(lines[1].contains("proposed") && lines[1].ends_with(": \"acme has no such refund\""), "{log}");
     node.stop().await;
 }
