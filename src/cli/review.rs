@@ -57,6 +57,9 @@ enum What {
         /// Its id, ref, or another name that `refundd show` takes
         #[arg(value_name = "NAME")]
         name: String,
+        /// For programs: the refund and every attempt as JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Decide what became of refunds, each on its own. Where one person is not enough, the decision waits for `approve`
     Settle {
@@ -92,7 +95,10 @@ enum What {
 pub(super) async fn review(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
     match &args.what {
         None => list(&args.listed, store).await,
-        Some(What::Show { name }) => show(NamedRefund::read(name, store).await?.id, store).await,
+        Some(What::Show { name, json }) => {
+            let id = NamedRefund::read(name, store).await?.id;
+            if *json { show_json(id, store).await } else { show(id, store).await }
+        }
         Some(What::Settle { names, next, reason, bank_ref, confirm, by }) => {
             let choice = Choice {
                 next: next.parse()?,
@@ -157,17 +163,17 @@ async fn list(args: &Listed, store: &Store) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// `1 refund waits`, `2 refunds wait`.
+fn waiting(count: usize, noun: &str) -> String {
+    format!("{} {}", counted(count as u64, noun), if count == 1 { "waits" } else { "wait" })
+}
+
 /// Prints the proposals that wait, and answers how many there are.
 async fn list_proposals(args: &Listed, store: &Store) -> anyhow::Result<usize> {
     let mut filter =
         ProposalFilter { channel: args.channel.clone(), limit: 1000, ..ProposalFilter::default() };
     let mut total = 0;
     loop {
-/// `1 refund waits`, `2 refunds wait`.
-fn waiting(count: usize, noun: &str) -> String {
-    format!("{} {}", counted(count as u64, noun), if count == 1 { "waits" } else { "wait" })
-}
-
         let proposals = store.proposals(&filter).await?;
         for waiting in &proposals {
             if args.json {
@@ -223,7 +229,24 @@ fn print_line(refund: &Refund) {
     );
 }
 
+/// Tells a refund's story in words, and how to decide about it.
 async fn show(id: RefundId, store: &Store) -> anyhow::Result<ExitCode> {
+    let Some(refund) = store.refund(id).await? else { bail!("there is no refund {id}") };
+    let states = match refund.state {
+        State::Review => "succeeded|failed|cancelled|ready",
+        State::Unknown | State::Accepted => "succeeded|failed",
+        State::Failed => "ready",
+        State::Ready | State::Sending | State::Succeeded | State::Cancelled => "",
+    };
+    let version = refund.version;
+    print!("{}", super::show::told(store, refund).await?);
+    if !states.is_empty() {
+        println!("\nDecide: refundd review settle {id}@{version} --as {states} --reason \"how you know\"");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show_json(id: RefundId, store: &Store) -> anyhow::Result<ExitCode> {
     let Some(refund) = store.refund(id).await? else { bail!("there is no refund {id}") };
     println!("{}", shown_json(serde_json::to_string_pretty(&refund)?));
     let attempts = store.evidence(id).await?;

@@ -55,6 +55,13 @@ pub(super) async fn show(args: Args, config: &Config) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
+/// The story of a refund in words.
+pub(super) async fn told(store: &Store, refund: Refund) -> anyhow::Result<String> {
+    let id = refund.id;
+    let Some(story) = story(store, refund).await? else { bail!("there is no refund {id}") };
+    Ok(page(&story))
+}
+
 async fn story(store: &Store, refund: Refund) -> anyhow::Result<Option<Story>> {
     let reports = store.status_reports().await?;
     let measured = Measured::of_reports(reports.iter().map(|(_, report)| report));

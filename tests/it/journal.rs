@@ -171,7 +171,7 @@ async fn whoever_reads_what_was_forgotten_is_told_so() {
     );
     node.stop().await;
     for (refund, is_shown) in [("1", true), ("3", false)] {
-        let shown = said(&scratch, &["review", "show", refund]);
+        let shown = said(&scratch, &["review", "show", refund, "--json"]);
         assert_eq!(shown.contains(&format!(r#""forgotten_before":"{edge}""#)), is_shown, "{shown}");
     }
 }

@@ -16,3 +16,19 @@ async fn the_log_quotes_reasons_and_writes_all_times_alike() {
         assert!(said.contains("\"the bank: books nothing\""), "{said}");
     }
 }
+
+#[tokio::test]
+async fn review_show_tells_the_evidence_in_words_and_programs_ask_for_json() {
+    let scratch = Scratch::with_refunds(1).await;
+    scratch.to_review("true").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let said = text(&refundd(config.path(), &["review", "show", "R-1"]));
+    for words in
+        ["Refund 1, R-1, is review", "amount ", "saved for channel `acme`", "refundd review settle 1@"]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains('{') && !said.contains("null"), "{said}");
+    let json = refundd(config.path(), &["review", "show", "R-1", "--json"]);
+    assert!(text(&json).contains("\"refund_ref\": \"R-1\""), "{}", text(&json));
+}

@@ -47,7 +47,7 @@ async fn a_refund_is_decided_by_its_ref_and_a_name_of_several_refunds_decides_no
     // An id with its version is what the lists show, so it is an id whatever the refs are.
     assert_eq!(settle("1@3", "failed").0, Some(0));
     assert_eq!((state(1).await, state(6).await), (State::Failed, State::Review));
-    let shown = text(&refundd(config.path(), &["review", "show", "R-2"]));
+    let shown = text(&refundd(config.path(), &["review", "show", "R-2", "--json"]));
     assert!(shown.contains("\"refund_ref\": \"R-2\"") && shown.contains("\"decided\""), "{shown}");
 }
 
