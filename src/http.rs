@@ -29,6 +29,7 @@ mod json;
 mod kept;
 mod look;
 mod moving;
+mod named_channel;
 mod page;
 mod pauses;
 mod person;

@@ -7,7 +7,7 @@ use axum::extract::{Query, State};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Api, Json, Problem, Who};
+use super::{Api, Json, Problem, Who, named_channel};
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, RefundId};
 use crate::store::{Event, EventFilter, EventPage};
@@ -36,6 +36,7 @@ pub(super) async fn list(
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = EventFilter { channels: who.channels(), ..filter(pairs).map_err(Problem::invalid)? };
+    named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let _one_of_few = api.lists.acquire().await;
     let EventPage { events, next } =
         api.node.store.events(&filter).await.map_err(|error| Problem::store(&error))?;

@@ -15,7 +15,7 @@ mod result;
 pub(super) use self::result::{OpinionResult, OpinionResults};
 use super::body::{self, BodyKind};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
-use super::{Api, Json, Problem, Who};
+use super::{Api, Json, Problem, Who, named_channel};
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, ProposalId};
 use crate::store::{ProposalFilter, SecondOpinion, StoreError, WaitingProposal};
@@ -64,6 +64,7 @@ pub(super) async fn list(
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = ProposalFilter { channels: who.channels(), ..filter(pairs).map_err(Problem::invalid)? };
+    named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let _one_of_few = api.lists.acquire().await;
     let most_bytes = filter.limit as usize * MOST_BYTES_OF_A_PROPOSAL;
     let _room = api.unread.try_reserve(most_bytes).ok_or_else(|| {
