@@ -8,8 +8,9 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
 use crate::config::Config;
-use crate::refund::draft::Draft;
-use crate::refund::text::shown;
+use crate::refund::ChannelName;
+use crate::refund::draft::{Draft, no_such_channel};
+use crate::refund::text::{counted, shown};
 use crate::store::Saved;
 
 #[derive(Debug, clap::Args)]
@@ -76,19 +77,23 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
         Some(Saved::Same(saved)) => {
             println!("Already saved as refund {}, which is {} now.", saved.id, saved.state);
         }
-        Some(Saved::Conflict { id }) => {
+        Some(Saved::Conflict { id, differs }) => {
             bail!(
-                "refund_ref `{}` is already refund {id}, with other content; nothing was saved",
+                "refund_ref `{}` is already refund {id}, with other content: {differs}; nothing was saved",
                 refund.refund_ref
             )
         }
         Some(Saved::NoSuchChannel) => {
-            bail!("no node runs channel `{}`; `refundd status` lists the channels", refund.channel)
+            let known = config.channels.keys().map(ChannelName::as_str);
+            let error = no_such_channel(refund.channel.as_str(), known);
+            let value = error.value.unwrap_or_default();
+            bail!("--channel {value}: {}; `refundd status` lists the channels", error.message)
         }
         Some(Saved::Full { max_backlog }) => {
             bail!(
-                "channel `{}` already has its max_backlog of {max_backlog} refunds waiting; try later",
-                refund.channel
+                "channel `{}` already has its max_backlog of {} waiting; try later",
+                refund.channel,
+                counted(max_backlog.unsigned_abs(), "refund")
             )
         }
         None => bail!("Postgres did not say what became of the refund; saving it again is safe"),

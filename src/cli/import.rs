@@ -19,7 +19,7 @@ use self::saving::Import;
 use self::totals::{ExpectedTotals, Totals};
 use super::progress::ProgressDisplay;
 use crate::config::Config;
-use crate::refund::text::shown;
+use crate::refund::text::{counted, shown};
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use self::rows::rows_of_csv;
@@ -53,6 +53,9 @@ line, as HTTP takes it.
 
 Standard error shows the problems of wrong lines in the order of the file, each with its number; all other lines are \
 saved. The whole file may be imported again: refunds that are saved are not saved twice.
+
+A dry run and --expect print control totals: the number and the sum of each currency, of the accepted lines alone. A line \
+below them has those of the refused lines.
 
 With --expect the file is read twice: a file with a wrong line, or with other totals, saves nothing. A file that names \
 one currency there may have no other.
@@ -102,12 +105,13 @@ pub(super) async fn import(args: Args, config: &Config) -> anyhow::Result<ExitCo
     };
 
     let mut reading = source.read();
-    let mut import = Import::new(&store, args.dry_run);
+    let channels = config.channels.keys().map(ToString::to_string).collect();
+    let mut import = Import::new(&store, args.dry_run, channels);
     let saved = import.all(&mut reading).await;
     let read = reading.end();
     println!("{}", import.tally());
-    if (args.dry_run || args.expect.is_some()) && import.totals != Totals::default() {
-        println!("{}", import.totals);
+    if let Some(totals) = import.control_totals().filter(|_| args.dry_run || args.expect.is_some()) {
+        println!("{totals}");
     }
     saved
         .map_err(|error| anyhow!(error))
@@ -147,7 +151,8 @@ async fn count(source: &Source<'_>) -> anyhow::Result<Option<Totals>> {
     progress.clear();
     reading.end()?;
     if wrong_lines > 0 {
-        eprintln!("refundd: {wrong_lines} lines are wrong");
+        let are = if wrong_lines == 1 { "is" } else { "are" };
+        eprintln!("refundd: {} {are} wrong", counted(wrong_lines, "line"));
     }
     Ok((wrong_lines == 0).then_some(totals))
 }

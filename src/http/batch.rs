@@ -178,10 +178,13 @@ async fn result_of(
             (result.id, result.state) = (Some(refund.id), Some(refund.state));
             if matches!(saved, Saved::Created(_)) { StatusCode::CREATED } else { StatusCode::OK }
         }
-        Saved::Conflict { id } => {
+        Saved::Conflict { id, differs } => {
             result.id = save::visible(api, who, *id).await?;
-            let named = result.id.map_or_else(|| "a refund".to_owned(), |id| format!("refund {id}"));
-            let message = format!("already names {named}, with other content");
+            // Nothing is said of a refund that does not exist for the caller.
+            let message = match result.id {
+                Some(id) => format!("already names refund {id}, with other content: {differs}"),
+                None => "already names a refund, with other content".to_owned(),
+            };
             result.errors.push(FieldError::new("refund_ref", None, message));
             StatusCode::CONFLICT
         }

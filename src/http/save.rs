@@ -11,6 +11,7 @@ use super::body::{self, BodyKind};
 use super::who::OrderRefused;
 use super::{Api, Json, Problem, Who};
 use crate::refund::draft::{Draft, DraftLaws, FieldError, no_such_channel};
+use crate::refund::text::counted;
 use crate::refund::{ChannelName, RefundId, TraceParent};
 use crate::store::{Saved, StoreError};
 
@@ -39,13 +40,14 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
             Ok((StatusCode::CREATED, [(LOCATION, place)], Json(refund)).into_response())
         }
         Saved::Same(refund) => Ok(Json(refund).into_response()),
-        Saved::Conflict { id } => {
+        Saved::Conflict { id, differs } => {
             let problem = |detail| Problem::new(StatusCode::CONFLICT, "conflict", "Conflict", detail);
             Err(match visible(&api, &who, id).await? {
                 Some(id) => {
-                    let detail =
-                        format!("refund_ref `{refund_ref}` already names refund {id}, with other content");
-                    problem(detail).with("id", id.0)
+                    let detail = format!(
+                        "refund_ref `{refund_ref}` already names refund {id}, with other content: {differs}"
+                    );
+                    problem(detail).with("id", id.0).with("differs", differs.fields())
                 }
                 None => {
                     problem(format!("refund_ref `{refund_ref}` already names a refund, with other content"))
@@ -72,7 +74,10 @@ pub(super) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
 
 /// The message for a full backlog.
 pub(super) fn full(channel: &str, max_backlog: i64) -> String {
-    format!("channel `{channel}` already has max_backlog = {max_backlog} refunds waiting; try again later")
+    format!(
+        "channel `{channel}` already has max_backlog = {} waiting; try again later",
+        counted(max_backlog.unsigned_abs(), "refund")
+    )
 }
 
 /// The error for a channel that no node runs.

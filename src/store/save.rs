@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use sqlx::Row;
 
 use super::connections::{Ask, Connections};
+use super::differences::Differences;
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
@@ -19,7 +20,7 @@ pub enum Saved {
     /// An earlier call saved it with the same content. The value is its present row.
     Same(Refund),
     /// Its ref names a saved refund with other content.
-    Conflict { id: RefundId },
+    Conflict { id: RefundId, differs: Differences },
     /// No node runs its channel.
     NoSuchChannel,
     /// Its channel's backlog is at its bound.
@@ -27,11 +28,11 @@ pub enum Saved {
 }
 
 /// What a save does with one refund, without the refund.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SaveResult {
     New,
     Same,
-    Conflict { id: RefundId },
+    Conflict { id: RefundId, differs: Differences },
     NoSuchChannel,
     Full { max_backlog: i64 },
 }
@@ -42,7 +43,7 @@ impl Saved {
         match self {
             Saved::Created(_) => SaveResult::New,
             Saved::Same(_) => SaveResult::Same,
-            Saved::Conflict { id } => SaveResult::Conflict { id: *id },
+            Saved::Conflict { id, differs } => SaveResult::Conflict { id: *id, differs: differs.clone() },
             Saved::NoSuchChannel => SaveResult::NoSuchChannel,
             Saved::Full { max_backlog } => SaveResult::Full { max_backlog: *max_backlog },
         }
@@ -54,10 +55,8 @@ const SAVE: Statement = statement!(include_str!("sql/save.sql"));
 // `due_at`, `deadline_at` and `traceparent` may differ in a repeated save. Amount, currency, payment and payload may not. A refund that was
 // moved is also the same under the channel that it was saved for: its producer does not know of the move.
 const COMPARE: Statement = statement!(concat!(
-    "select a.nth, (a.payment_ref, a.amount_minor, a.currency) is not distinct from
-                   (r.payment_ref, r.amount_minor, r.currency)
-                   and (a.channel = r.channel or a.channel is not distinct from r.saved_channel)
-                   and a.payload::jsonb is not distinct from r.payload as is_same, ",
+    "select a.nth, a.channel = r.channel or a.channel is not distinct from r.saved_channel as same_channel,
+            a.payload::jsonb is not distinct from r.payload as same_payload, ",
     refund_columns!(),
     "  from unnest(:nth::bigint[], :refund_ref::text[], :channel::text[], :payment_ref::text[], :amount_minor::bigint[],
                    :currency::text[], :payload::text[])
@@ -150,9 +149,16 @@ impl Store {
         let rows = query.all(db).await.doing("compare refunds")?;
         let compared = rows.iter().map(|row| {
             let refund = read_refund(row)?;
-            let nth = usize::try_from(row.get::<i64, _>("nth") - 1).unwrap_or(0);
-            let is_same = row.get::<bool, _>("is_same");
-            Ok((nth, if is_same { Saved::Same(refund) } else { Saved::Conflict { id: refund.id } }))
+            let nth: i64 = row.get("nth");
+            let sent =
+                refunds.binary_search_by_key(&nth, |(number, _)| *number).ok().map(|place| refunds[place].1);
+            let [same_channel, same_payload] = ["same_channel", "same_payload"].map(|column| row.get(column));
+            let differs = sent
+                .map(|sent| Differences::between(&refund, sent, same_channel, same_payload))
+                .unwrap_or_default();
+            let nth = usize::try_from(nth - 1).unwrap_or(0);
+            let id = refund.id;
+            Ok((nth, if differs.is_none() { Saved::Same(refund) } else { Saved::Conflict { id, differs } }))
         });
         compared.collect()
     }

@@ -10,9 +10,10 @@ use super::reading::Reading;
 use super::rows::Row;
 use super::totals::Totals;
 use crate::cli::progress::ProgressDisplay;
-use crate::refund::NewRefund;
-use crate::refund::text::shown;
-use crate::store::{SaveResult, Saved, Store, StoreError};
+use crate::refund::draft::no_such_channel;
+use crate::refund::text::{counted, shown};
+use crate::refund::{NewRefund, card};
+use crate::store::{Differences, SaveResult, Saved, Store, StoreError};
 
 /// The results of the lines so far.
 pub(super) struct Import<'a> {
@@ -24,28 +25,44 @@ pub(super) struct Import<'a> {
     saved: u64,
     already_saved: u64,
     pub refused: u64,
-    /// Of the lines that are right.
+    /// Of the lines that can be read.
     pub totals: Totals,
+    /// Of the lines that are saved, or would be.
+    accepted: Totals,
+    /// Of the lines that can be read and are refused.
+    refused_totals: Totals,
+    /// Refused lines without an amount that can be read.
+    unreadable: u64,
+    /// The channels of the configuration file.
+    channels: Vec<String>,
     /// In a dry run, the refs so far, each with its content; as hashes, because a file may have millions.
-    seen: HashMap<u64, u64>,
+    seen: HashMap<u64, ContentHashes>,
     progress: ProgressDisplay,
 }
+
+/// A hash of each field in [`CONTENT`].
+type ContentHashes = [u32; CONTENT.len()];
+
+/// The fields in which lines with one ref may not differ.
+const CONTENT: [&str; 5] = ["channel", "payment_ref", "amount_minor", "currency", "payload"];
 
 /// The lines of one commit: those that are wrong already, and those that Postgres decides about.
 struct Commit {
     refused: Vec<(u64, String)>,
+    /// Of the lines that Postgres decides about.
+    totals: Totals,
     task: JoinHandle<Result<Chunk, StoreError>>,
 }
 
 enum Chunk {
     /// This many lines, and all of them are saved now.
     New(u64),
-    /// Each line with its ref and its result.
-    Judged(Vec<(u64, String, SaveResult)>),
+    /// Each line with its result.
+    Judged(Vec<(u64, NewRefund, SaveResult)>),
 }
 
 impl<'a> Import<'a> {
-    pub(super) fn new(store: &'a Store, is_dry: bool) -> Self {
+    pub(super) fn new(store: &'a Store, is_dry: bool, channels: Vec<String>) -> Self {
         Import {
             store,
             is_dry,
@@ -55,6 +72,10 @@ impl<'a> Import<'a> {
             already_saved: 0,
             refused: 0,
             totals: Totals::default(),
+            accepted: Totals::default(),
+            refused_totals: Totals::default(),
+            unreadable: 0,
+            channels,
             seen: HashMap::new(),
             progress: ProgressDisplay::new(),
         }
@@ -79,28 +100,35 @@ impl<'a> Import<'a> {
     fn begin(&mut self, rows: Vec<Row>) {
         let mut lines = Vec::with_capacity(rows.len());
         let mut refunds = Vec::with_capacity(rows.len());
-        let mut refused = Vec::new();
+        let (mut refused, mut totals) = (Vec::new(), Totals::default());
         for row in rows {
             match row.refund {
                 Ok(refund) => {
                     self.totals.add(&refund.money);
-                    match self.is_dry.then(|| self.is_repeated(&refund)).flatten() {
+                    match self.is_dry.then(|| self.repeats(&refund)).flatten() {
                         None => {
+                            totals.add(&refund.money);
                             lines.push(row.line);
                             refunds.push(refund);
                         }
-                        Some(true) => self.already_saved += 1,
-                        Some(false) => {
+                        Some(differs) if differs.is_none() => {
+                            self.already_saved += 1;
+                            self.accepted.add(&refund.money);
+                        }
+                        Some(differs) => {
                             self.refused += 1;
+                            self.refused_totals.add(&refund.money);
                             let name = &refund.refund_ref;
-                            let why =
-                                format!("refund_ref `{name}` stands in an earlier line, with other content");
+                            let why = format!(
+                                "refund_ref `{name}` stands in an earlier line, with other content: {differs}"
+                            );
                             refused.push((row.line, why));
                         }
                     }
                 }
                 Err(wrong) => {
                     self.refused += 1;
+                    self.unreadable += 1;
                     refused.extend(wrong.into_iter().map(|wrong| (row.line, wrong)));
                 }
             }
@@ -111,20 +139,29 @@ impl<'a> Import<'a> {
         } else {
             tokio::spawn(save(store, lines, refunds, self.all_new))
         };
-        self.under_way.push_back(Commit { refused, task });
+        self.under_way.push_back(Commit { refused, totals, task });
     }
 
-    /// Whether an earlier line of a dry run has this ref with the same content; `None` if no earlier line has the ref.
-    fn is_repeated(&mut self, refund: &NewRefund) -> Option<bool> {
+    /// In what a line of a dry run differs from the last one with this ref; `None` if no earlier line has the ref.
+    fn repeats(&mut self, refund: &NewRefund) -> Option<Differences> {
         let NewRefund { refund_ref, channel, payment_ref, money, payload, .. } = refund;
-        let content = (channel.as_str(), payment_ref, money.amount_minor, &money.currency);
         let payload = payload.as_ref().map(ToString::to_string);
-        let content = hash(&(content, payload));
-        self.seen.insert(hash(refund_ref), content).map(|earlier| earlier == content)
+        let content = [
+            hash(&channel.as_str()),
+            hash(payment_ref),
+            hash(&money.amount_minor),
+            hash(&money.currency),
+            hash(&payload),
+        ];
+        // A part of each hash is enough to see a difference.
+        let content = content.map(|hash| (hash >> 32) as u32);
+        let earlier = self.seen.insert(hash(refund_ref), content)?;
+        let differs = (0..CONTENT.len()).filter(|nth| earlier[*nth] != content[*nth]);
+        Some(Differences::of_fields(differs.map(|nth| CONTENT[nth])))
     }
 
     async fn end_one(&mut self) -> Result<(), StoreError> {
-        let Some(Commit { mut refused, task }) = self.under_way.pop_front() else { return Ok(()) };
+        let Some(Commit { mut refused, totals, task }) = self.under_way.pop_front() else { return Ok(()) };
         let chunk = match task.await {
             Ok(chunk) => chunk,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
@@ -132,6 +169,7 @@ impl<'a> Import<'a> {
         let judged = match chunk {
             Ok(Chunk::New(lines)) => {
                 self.saved += lines;
+                self.accepted.add_all(&totals);
                 Vec::new()
             }
             Ok(Chunk::Judged(lines)) => lines,
@@ -141,29 +179,37 @@ impl<'a> Import<'a> {
             }
         };
         self.all_new = judged.iter().all(|(.., result)| *result == SaveResult::New);
-        for (line, name, result) in judged {
+        for (line, refund, result) in judged {
+            let (name, channel) = (&refund.refund_ref, refund.channel.as_str());
             let why = match result {
                 SaveResult::New => {
                     self.saved += 1;
+                    self.accepted.add(&refund.money);
                     continue;
                 }
                 SaveResult::Same => {
                     self.already_saved += 1;
+                    self.accepted.add(&refund.money);
                     continue;
                 }
-                SaveResult::Conflict { id } => {
-                    format!("refund_ref `{name}` is already refund {id}, with other content")
+                SaveResult::Conflict { id, differs } => {
+                    format!("refund_ref `{name}` is already refund {id}, with other content: {differs}")
                 }
                 SaveResult::NoSuchChannel => {
-                    "channel: no node runs it; `refundd status` lists the channels".to_owned()
+                    let error = no_such_channel(channel, self.channels.iter().map(String::as_str));
+                    let (value, message) = (error.value.unwrap_or_default(), error.message);
+                    format!("channel {value}: {message}; `refundd status` lists the channels")
                 }
                 SaveResult::Full { max_backlog } => {
+                    let most = counted(max_backlog.unsigned_abs(), "refund");
+                    let channel = card::masked(channel);
                     format!(
-                        "channel: it already has its max_backlog of {max_backlog} refunds waiting; try later"
+                        "channel \"{channel}\": it already has its max_backlog of {most} waiting; try later"
                     )
                 }
             };
             self.refused += 1;
+            self.refused_totals.add(&refund.money);
             refused.push((line, why));
         }
         refused.sort_by_key(|(line, _)| *line);
@@ -178,6 +224,23 @@ impl<'a> Import<'a> {
         for (line, why) in refused {
             eprintln!("line {line}: {}", shown(why));
         }
+    }
+
+    /// The control totals: a line for each currency of what is accepted, and one for all that is refused. `None` if the
+    /// file has no amount.
+    pub(super) fn control_totals(&self) -> Option<String> {
+        let mut lines = self.accepted.parts();
+        let mut refused = self.refused_totals.parts();
+        if lines.is_empty() && refused.is_empty() {
+            return None;
+        }
+        if self.unreadable > 0 {
+            refused.push(format!("{} without a readable amount", counted(self.unreadable, "line")));
+        }
+        if !refused.is_empty() {
+            lines.push(format!("Refused, and not in the totals: {}", refused.join("; ")));
+        }
+        Some(lines.join("\n"))
     }
 
     /// Whether the file had no line with a refund.
@@ -221,8 +284,8 @@ async fn save(
 }
 
 fn judged(lines: Vec<u64>, refunds: Vec<NewRefund>, results: impl IntoIterator<Item = SaveResult>) -> Chunk {
-    let refs = refunds.into_iter().map(|refund| refund.refund_ref);
-    let judged = lines.into_iter().zip(refs).zip(results).map(|((line, name), result)| (line, name, result));
+    let judged = lines.into_iter().zip(refunds).zip(results);
+    let judged = judged.map(|((line, refund), result)| (line, refund, result));
     Chunk::Judged(judged.collect())
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::refund::Money;
 use crate::refund::draft::is_currency;
+use crate::refund::text::counted;
 
 /// The totals of refunds that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,16 +22,30 @@ impl Totals {
         *count += 1;
         *sum += i128::from(money.amount_minor);
     }
+
+    /// Adds the totals of other refunds.
+    pub(super) fn add_all(&mut self, other: &Totals) {
+        self.count += other.count;
+        for (currency, (count, sum)) in &other.by_currency {
+            let (own, own_sum) = self.by_currency.entry(currency.clone()).or_default();
+            *own += count;
+            *own_sum += sum;
+        }
+    }
+
+    /// Each currency with its number of refunds and their sum.
+    pub(super) fn parts(&self) -> Vec<String> {
+        let part = |(currency, (count, sum)): (&String, &(u64, i128))| {
+            format!("{currency}: {}, {sum} in minor units", counted(*count, "refund"))
+        };
+        self.by_currency.iter().map(part).collect()
+    }
 }
 
 /// A line for each currency.
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, (currency, (count, sum))) in self.by_currency.iter().enumerate() {
-            let before = if nth == 0 { "" } else { "\n" };
-            write!(f, "{before}{currency}: {count} refunds, {sum} in minor units")?;
-        }
-        Ok(())
+        f.write_str(&self.parts().join("\n"))
     }
 }
 
@@ -82,7 +97,9 @@ impl ExpectedTotals {
     pub(super) fn differences(&self, found: &Totals) -> Vec<String> {
         let mut differences = Vec::new();
         if let Some(count) = self.count.filter(|count| *count != found.count) {
-            differences.push(format!("the file has {} refunds, and {count} are expected", found.count));
+            let has = counted(found.count, "refund");
+            let are = if count == 1 { "is" } else { "are" };
+            differences.push(format!("the file has {has}, and {count} {are} expected"));
         }
         if self.sums.is_empty() {
             return differences;
@@ -101,7 +118,8 @@ impl ExpectedTotals {
             found.by_currency.iter().filter(|(name, _)| !self.sums.contains_key(*name))
         {
             differences.push(format!(
-                "the file has {count} refunds of {sum} {currency} in minor units, and no {currency} is expected"
+                "the file has {} of {sum} {currency} in minor units, and no {currency} is expected",
+                counted(*count, "refund")
             ));
         }
         differences
@@ -132,7 +150,7 @@ mod tests {
                 "the file has 3 refunds, and 4 are expected",
                 "the file has 2000 EUR in minor units, and 2100 are expected: -100",
                 "the file has 0 USD in minor units, and 5 are expected: -5",
-                "the file has 1 refunds of 90 JPY in minor units, and no JPY is expected",
+                "the file has 1 refund of 90 JPY in minor units, and no JPY is expected",
             ]
         );
     }

@@ -188,7 +188,7 @@ async fn a_dry_run_says_what_an_import_would_do_and_changes_nothing() {
         told.starts_with("2 would be saved, 2 were saved before, 5 would be refused; nothing was changed\n"),
         "{told}"
     );
-    assert!(told.contains("JPY: 1 refunds, 70 in minor units"), "{told}");
+    assert!(told.contains("JPY: 1 refund, 70 in minor units"), "{told}");
     let refused: Vec<&str> =
         said.lines().filter_map(|line| line.strip_prefix("line ")?.split(':').next()).collect();
     assert_eq!(refused, ["3", "5", "6", "7", "9"], "{said}");
