@@ -7,6 +7,7 @@ pub mod change;
 pub mod channel;
 pub mod comparison;
 pub mod forecasts;
+pub mod fresh;
 mod inputs;
 pub mod plan;
 pub mod story;

@@ -100,6 +100,7 @@ mod tests {
             suspensions: Vec::new(),
             max_backlog: None,
             drain: None,
+            forecast_is_old: false,
             channel: channel.to_owned(),
             counts: counts.iter().copied().collect::<BTreeMap<_, _>>(),
             oldest_ready_age: None,

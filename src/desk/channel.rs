@@ -16,6 +16,7 @@ pub use parts::{
     NothingAcceptedStatus, PauseStatus, SuspensionStatus,
 };
 pub use sentences::{Drain, meaning};
+pub(super) use sentences::{RULE_UNKNOWN, UNMEASURED};
 
 /// One channel. Fields marked as older names repeat another field; they go with the next version.
 #[derive(Debug, PartialEq, Serialize)]
@@ -65,6 +66,9 @@ pub struct ChannelStatus {
     pub expected_seconds_to_drain: Option<u64>,
     /// Why there is a backlog and no forecast.
     pub no_forecast_because: Option<String>,
+    /// The forecast was made while it was stopped, and it is not stopped any more.
+    #[serde(skip)]
+    pub forecast_is_old: bool,
     pub paused: Option<PauseStatus>,
     /// Why the breaker suspends it.
     pub breaker: Option<BreakerStatus>,
@@ -115,6 +119,7 @@ impl ChannelStatus {
             bank: None,
             expected_seconds_to_drain: census.drain.map(|drain| drain.as_secs_f64().ceil()).map(whole),
             no_forecast_because: None,
+            forecast_is_old: census.forecast_is_old,
             paused: census.paused.clone().map(|(reason, by, since)| {
                 // The first of the suspensions, where somebody paused it.
                 let until = census.suspensions.first().and_then(|first| first.until);
@@ -198,6 +203,8 @@ impl ChannelStatus {
     fn judge(&mut self, redis_is_away: bool) {
         if let Some(binds) = self.suspended() {
             (self.binds, self.binds_limit, self.binds_share) = (binds.as_str(), None, None);
+            // A node that asks for no permit waits for none.
+            self.waits_for = None;
         }
         self.no_forecast_because = self.why_no_forecast();
         let has = |trouble: fn(&BankStatus) -> bool| self.bank.as_ref().is_some_and(trouble);

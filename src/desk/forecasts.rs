@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::channel::{RULE_UNKNOWN, UNMEASURED};
 use super::inputs::ForecastInputs;
 use super::plan::PlannedConfig;
 use crate::forecast::{Allowance, Course, Demand, ExpectedArrival, Outlook};
@@ -182,18 +183,23 @@ impl Prospects {
         self.demands.iter().map(departures).collect()
     }
 
-    /// The place of a refund in its channel's order, and how long until it is sent. `before` are the refunds before it, in
-    /// how long they are due and how many.
+    /// The place of a refund in its channel's order, and how long until it is sent, or why nobody can say it. `before` are the
+    /// refunds before it, in how long they are due and how many.
     pub fn of_refund(
         mut self,
         refund: &Refund,
         before: &[(Duration, u64)],
         now: Timestamp,
-    ) -> (u64, Option<Duration>) {
+    ) -> (u64, Result<Duration, &'static str>) {
         let resends = self.resends.get(&refund.channel).copied().unwrap_or(0);
         let due_in = Duration::try_from(refund.due_at.duration_since(now)).unwrap_or_default();
         let place = resends + before.iter().map(|(_, count)| count).sum::<u64>() + 1;
-        let Some(nth) = self.demands.get(&refund.channel).copied().flatten() else { return (place, None) };
+        let Some(nth) = self.demands.get(&refund.channel).copied().flatten() else {
+            return (place, Err(RULE_UNKNOWN));
+        };
+        if self.unmeasured.contains(&refund.channel) {
+            return (place, Err(UNMEASURED));
+        }
         let mut order: Vec<(Duration, u64)> = vec![(Duration::ZERO, resends)];
         order.extend(before);
         order.push((due_in, 1));
@@ -202,7 +208,8 @@ impl Prospects {
             demand.arrivals = arrivals(0, &order);
         }
         let gone_at = self.outlook.gone_at().get(nth).copied().flatten();
-        (place, gone_at.and_then(span).map(|at| at.max(due_in)))
+        let sent_at = gone_at.and_then(span).map(|at| at.max(due_in));
+        (place, sent_at.ok_or("it is suspended, or no living node runs its channel"))
     }
 }
 

@@ -12,6 +12,7 @@ pub use kind::HappeningKind;
 
 use super::channel::ChannelStatus;
 use super::forecasts::{Measured, Prospects};
+use super::fresh::with_backlog;
 use crate::node::meter::Binds;
 use crate::refund::text::counted;
 use crate::refund::{Refund, State};
@@ -99,22 +100,20 @@ impl Story {
         let Some(progress) = store.progress(refund.id).await? else { return Ok(None) };
         let evidence = store.evidence(refund.id).await?;
         let forgotten_before = store.forgotten_before(&refund).await?;
-        let mut expected = (None, None);
+        let mut expected = None;
         if refund.state == State::Ready {
             let before = store.refunds_before(refund.id).await?;
-            let prospects = Prospects::read(store, census, measured).await?;
-            let (place, after) = prospects.of_refund(&refund, &before, progress.now);
-            expected = (Some(place), after);
+            let census = with_backlog(census, &refund, &before);
+            let prospects = Prospects::read(store, &census, measured).await?;
+            let (place, sent) = prospects.of_refund(&refund, &before, progress.now);
+            // What stops the channel is the reason, also where a forecast could be made.
+            let stopped = status.and_then(ChannelStatus::why_stopped);
+            let sent = stopped.map_or_else(|| sent.map_err(str::to_owned), Err);
+            expected = Some((place, sent));
         }
         let channel = census.iter().find(|channel| channel.channel == refund.channel);
-        let is_refused = channel.is_some_and(|channel| channel.nothing_accepted.is_some());
-        let (place, after) = (expected.0, expected.1.filter(|_| !is_refused));
-        let why_none = place.filter(|_| after.is_none()).map(|_| {
-            let why = status.and_then(|status| status.no_forecast_because.clone());
-            why.unwrap_or_else(|| {
-                "the rule of a limit is not known, or no bank's answer was measured".to_owned()
-            })
-        });
+        let (place, sent) = expected.unzip();
+        let (after, why_none) = sent.map_or((None, None), |sent| (sent.clone().ok(), sent.err()));
         let backlog = channel.and_then(|channel| channel.counts.get(&State::Ready).copied());
         Ok(Some(Story {
             waits_for: awaited(&refund, &progress, &evidence, status, place),

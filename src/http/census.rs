@@ -1,17 +1,20 @@
-//! The census cache: counts the refunds of all channels, and keeps the result for a while.
+//! The census cache: counts the refunds of all channels, and keeps the result for a while. What suspends channels is read
+//! for each answer, and put into the last count.
 //!
 //! Counting reads an entry for each refund that waits, and scrapers and dashboards ask every node often. So a node
 //! counts once at a time. Then it waits ten times as long as the count took, times the number of living nodes.
 //! So all nodes together keep one connection busy for a tenth of the time, however many callers there are.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
 
 use super::Problem;
 use super::kept::Kept;
-use crate::desk::{self, forecasts::Measured};
+use crate::desk::{self, forecasts::Measured, fresh::with_suspensions};
 use crate::node::Node;
-use crate::store::ChannelCensus;
+use crate::store::{ChannelCensus, Suspended};
 
 /// The shortest and the longest time for which a count is kept.
 const LEAST: Duration = Duration::from_secs(1);
@@ -19,7 +22,17 @@ const MOST: Duration = Duration::from_mins(5);
 
 /// The last count.
 #[derive(Debug, Default)]
-pub(super) struct CensusCache(Arc<Kept<Vec<ChannelCensus>>>);
+pub(super) struct CensusCache {
+    counted: Arc<Kept<Vec<ChannelCensus>>>,
+    suspended: Mutex<Option<LastSuspended>>,
+}
+
+/// The last read of what suspends channels.
+#[derive(Debug)]
+struct LastSuspended {
+    began: Instant,
+    value: Result<Arc<Suspended>, Problem>,
+}
 
 impl CensusCache {
     /// The census, counted now or a moment ago. If counting takes longer than `patience`, the last count.
@@ -40,12 +53,39 @@ impl CensusCache {
             // The living nodes that run the same channels. Each of them counts for itself.
             rest_after(took, counted.iter().map(|channel| channel.run_by.len()).max().unwrap_or(1))
         };
-        self.0.read(count, rest, patience).await
+        self.counted.read(count, rest, patience).await
+    }
+
+    /// The census with what suspends and slows channels at this moment.
+    ///
+    /// # Errors
+    /// As [`CensusCache::read`].
+    pub(super) async fn now(
+        &self,
+        node: &Node,
+        patience: Duration,
+    ) -> Result<Arc<Vec<ChannelCensus>>, Problem> {
+        let census = self.read(node, patience).await?;
+        let suspended = self.suspended(node).await?;
+        Ok(with_suspensions(&census, &suspended).map_or(census, Arc::new))
+    }
+
+    /// What suspends channels, by a read that began after this call. Callers of one moment share it.
+    async fn suspended(&self, node: &Node) -> Result<Arc<Suspended>, Problem> {
+        let asked = Instant::now();
+        let mut last = self.suspended.lock().await;
+        if let Some(last) = last.as_ref().filter(|last| last.began >= asked) {
+            return last.value.clone();
+        }
+        let began = Instant::now();
+        let value = node.store.suspensions().await.map(Arc::new).map_err(|error| Problem::store(&error));
+        *last = Some(LastSuspended { began, value: value.clone() });
+        value
     }
 
     /// Whether a count is there already.
     pub(super) fn has_value(&self) -> bool {
-        self.0.has_value()
+        self.counted.has_value()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The channels: for each its limits, its counts of refunds, what binds it, and when its backlog will be gone.
 //!
-//! The counts and the forecasts come from the census. Limits, waits, depths and banks are as this node sees them.
+//! The counts and the forecasts come from the census, what suspends channels from Postgres at each answer. Limits, waits, depths and banks are as this node sees them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct Redis {
 
 /// `GET /v1/channels`.
 pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<ChannelListing>, Problem> {
-    let census = api.census.read(&api.node, MOST_PATIENCE).await?;
+    let census = api.census.now(&api.node, MOST_PATIENCE).await?;
     let own = census.iter().filter(|census| who.has_channel(&census.channel));
     let channels = statuses(&api.node, own);
     let redis = Redis { up: api.node.bucket.trouble().is_none(), trouble: api.node.bucket.trouble() };
@@ -48,7 +48,7 @@ pub(super) async fn one(
     who: Who,
     Path(name): Path<String>,
 ) -> Result<Json<ChannelStatus>, Problem> {
-    let census = api.census.read(&api.node, MOST_PATIENCE).await?;
+    let census = api.census.now(&api.node, MOST_PATIENCE).await?;
     let found = census.iter().find(|census| census.channel == name && who.has_channel(&census.channel));
     let found = found.ok_or_else(|| {
         let shown: String = name.chars().take(63).collect();

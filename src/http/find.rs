@@ -11,7 +11,7 @@ use crate::desk::forecasts::Measured;
 use crate::desk::story::Story;
 use crate::refund::Refund;
 use crate::refund::draft::FieldError;
-use crate::store::Found;
+use crate::store::{ChannelCensus, Found};
 
 /// The most refunds of an answer. Only a payment ref can have more.
 const MOST: u32 = 100;
@@ -60,7 +60,10 @@ pub(super) async fn find(
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-refund", "No such refund", detail));
     }
     let story = match found.as_slice() {
-        [Found { refund, .. }] => story(&api, refund.clone()).await?,
+        [Found { refund, .. }] => {
+            let census = api.census.now(&api.node, MOST_PATIENCE).await?;
+            story(&api, refund.clone(), &census).await?
+        }
         _ => None,
     };
     let matches = found.into_iter().map(|Found { refund, by }| Match { found_by: by, refund }).collect();
@@ -68,11 +71,14 @@ pub(super) async fn find(
 }
 
 /// The story of a refund, with what this node knows of its channel.
-pub(super) async fn story(api: &Api, refund: Refund) -> Result<Option<Story>, Problem> {
-    let census = api.census.read(&api.node, MOST_PATIENCE).await?;
+pub(super) async fn story(
+    api: &Api,
+    refund: Refund,
+    census: &[ChannelCensus],
+) -> Result<Option<Story>, Problem> {
     let of_channel = census.iter().find(|channel| channel.channel == refund.channel);
     let status: Option<ChannelStatus> = channels::statuses(&api.node, of_channel.into_iter()).pop();
     let measured = Measured::of_reports([&api.node.status_report.to_json(None)]);
-    let story = Story::read(&api.node.store, refund, &census, &measured, status.as_ref()).await;
+    let story = Story::read(&api.node.store, refund, census, &measured, status.as_ref()).await;
     story.map_err(|error| Problem::store(&error))
 }

@@ -52,6 +52,8 @@ pub struct ChannelCensus {
     pub run_by: Vec<String>,
     /// How long until the backlog is gone, where a forecast was made ([`crate::desk::census`]) and there is an end.
     pub drain: Option<Duration>,
+    /// The forecast was made while the channel was stopped, and it is not stopped any more.
+    pub forecast_is_old: bool,
 }
 
 /// The sends since the last one that the bank did not refuse: it executed none of them.
@@ -156,6 +158,7 @@ impl Store {
                     full: row.get("is_full"),
                     run_by: row.get("run_by"),
                     drain: None,
+                    forecast_is_old: false,
                 }
             })
             .collect();

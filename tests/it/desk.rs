@@ -3,6 +3,7 @@
 mod against_running;
 mod binds;
 mod forecasts;
+mod fresh;
 mod indexes;
 mod status;
 mod stopped;

@@ -76,6 +76,7 @@ mod tests {
             full: false,
             run_by: Vec::new(),
             drain: None,
+            forecast_is_old: false,
         };
         let channels = [census("acme", 7), census("a-channel-with-a-very-long-name-of-a-bank", 123_456_789)];
         let channels = channels.map(|census| ChannelStatus::of(&census));

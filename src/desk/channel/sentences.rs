@@ -18,6 +18,11 @@ pub enum Drain {
     Unknown(String),
 }
 
+/// Why a channel that is not stopped has no forecast.
+pub(in crate::desk) const UNMEASURED: &str =
+    "it is unlimited, and its bank was not measured in the last minutes";
+pub(in crate::desk) const RULE_UNKNOWN: &str = "the rule of a limit is not known";
+
 impl SuspensionStatus {
     /// The cause, the person, its beginning, its end and its reason.
     pub fn sentence(&self) -> String {
@@ -90,6 +95,20 @@ impl ChannelStatus {
         if self.backlog == 0 || self.expected_seconds_to_drain.is_some() {
             return None;
         }
+        Some(self.why_stopped().unwrap_or_else(|| {
+            let why = if self.forecast_is_old {
+                "it was resumed a moment ago, and its refunds are not counted again yet"
+            } else if self.limits.as_ref().is_some_and(Vec::is_empty) {
+                UNMEASURED
+            } else {
+                RULE_UNKNOWN
+            };
+            why.to_owned()
+        }))
+    }
+
+    /// Why it sends nothing until somebody acts, or nothing that the bank takes.
+    pub fn why_stopped(&self) -> Option<String> {
         let endless =
             self.suspensions.iter().find(|one| one.until.is_none()).map(|one| match one.suspended_by {
                 SuspendedBy::All => "everything is paused until somebody resumes",
@@ -97,17 +116,9 @@ impl ChannelStatus {
                 SuspendedBy::Credentials => "its credentials are refused until somebody resumes",
                 SuspendedBy::Breaker | SuspendedBy::Cooling => "its breaker stops it until a probe succeeds",
             });
-        Some(if let Some(why) = endless {
-            why.to_owned()
-        } else if self.run_by.is_empty() {
-            "no living node runs it".to_owned()
-        } else if let Some(refusing) = &self.nothing_accepted {
-            refusing.text.clone()
-        } else if self.limits.as_ref().is_some_and(Vec::is_empty) {
-            "it is unlimited, and its bank was not measured in the last minutes".to_owned()
-        } else {
-            "the rule of a limit is not known".to_owned()
-        })
+        let why = endless.or(self.run_by.is_empty().then_some("no living node runs it"));
+        why.map(str::to_owned)
+            .or_else(|| self.nothing_accepted.as_ref().map(|refusing| refusing.text.clone()))
     }
 
     /// Everything that suspends it, the pauses by people first.

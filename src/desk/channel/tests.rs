@@ -27,6 +27,7 @@ fn census() -> ChannelCensus {
         full: false,
         run_by: vec!["node-a#1".to_owned()],
         drain: Some(Duration::from_millis(100_200)),
+        forecast_is_old: false,
     }
 }
 

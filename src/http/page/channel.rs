@@ -38,19 +38,15 @@ pub(in crate::http) async fn show(
 ) -> Result<Response, Problem> {
     let name = existing(&who, name)?;
     let Query(said) = said.map_err(|error| wrong_query(&error))?;
-    let census = api.census.read(&api.node, patience(api.census.has_value())).await?;
-    let mut census =
-        census.iter().find(|one| one.channel == name.as_str()).cloned().ok_or_else(no_such_channel)?;
-    // Read now: who has just paused the channel wants to see that.
-    let suspensions = api.node.store.suspensions_of(Some(name.as_str())).await;
-    let suspensions = suspensions.map_err(|error| Problem::store(&error))?;
-    census.note_suspensions(suspensions.clone());
+    let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
+    let census = census.iter().find(|one| one.channel == name.as_str()).ok_or_else(no_such_channel)?;
+    let suspensions = &census.suspensions;
     let cluster = api.watch.cluster(&api.node.store).await?;
     let running = api.node.running();
     let limits = running.channels.iter().find(|channel| channel.name == name);
     let limits = limits.map_or(&[][..], |channel| channel.limits.as_slice());
     let minutes = api.watch.minutes(&api.node.store, name.as_str(), limits).await?;
-    let Some(mut status) = statuses(&api.node, std::iter::once(&census)).pop() else {
+    let Some(mut status) = statuses(&api.node, std::iter::once(census)).pop() else {
         return Err(no_such_channel());
     };
     let seen = minutes.banks.iter();
@@ -69,7 +65,7 @@ pub(in crate::http) async fn show(
         }
         @if let Some(done) = notice(&said.done) { p.notice role="status" { (done) } }
         div #standing data-live {
-            p.standing { (Standing::of(&census, &cluster).badge()) " as of " (time(moment(minutes.until))) }
+            p.standing { (Standing::of(census, &cluster).badge()) " as of " (time(moment(minutes.until))) }
             p.headline {
                 "What binds it: " (binds(&status)) ": "
                 (meaning(Binds::named(status.binds).unwrap_or(Binds::Nothing)).replace('`', "")) "."
@@ -77,7 +73,7 @@ pub(in crate::http) async fn show(
             @let reasons = reasons(&status, &minutes.banks, &cluster);
             @if !reasons.is_empty() { ul.reasons { @for reason in reasons { li { (reason) } } } }
         }
-        div #controls data-live { (controls(&who, &key, &status.channel, &suspensions)) }
+        div #controls data-live { (controls(&who, &key, &status.channel, suspensions)) }
         div #facts data-live { (facts(&status)) }
         section aria-labelledby="minutes" {
             h2 #minutes { "The last minutes, second by second" }
@@ -126,13 +122,15 @@ fn facts(status: &ChannelStatus) -> Markup {
             div { dt { "Waits for" } dd {
                 @match &status.waits_for {
                     Some(wait) => { "limit " strong { (wait.limit) } ", another " (span(Duration::from_secs_f64(wait.seconds.max(0.0)))) }
-                    None => "no limit, on this node"
+                    None if !status.suspensions.is_empty() => "the end of what suspends it",
+                    None => "no limit, on this node",
                 }
             } }
             div { dt { "Late" } dd {
                 @match &status.late {
                     Some(late) => { strong.bad { (count(late.refunds, "refund")) } " will miss their deadlines, the first at " (time(late.from)) }
-                    None => "no refund will miss its deadline"
+                    None if !status.suspensions.is_empty() => "none at the rate of its limits; while it is suspended, deadlines may pass",
+                    None => "no refund will miss its deadline",
                 }
             } }
             div { dt { "Bank" } dd { (bank(status.bank.as_ref())) } }

@@ -50,7 +50,7 @@ pub(in crate::http) async fn show(
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
-    let census = api.census.read(&api.node, patience(api.census.has_value())).await?;
+    let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
     let cluster = api.watch.cluster(&api.node.store).await?;
     // Read now: who has just stopped everything wants to see that.
     let stops = api.node.store.suspensions_of(None).await.map_err(|error| Problem::store(&error))?;

@@ -18,7 +18,9 @@ use crate::desk::story::Story;
 use crate::limiter::{Limit, Placement};
 use crate::lock::Lock;
 use crate::refund::{LimitName, Refund};
-use crate::store::{AnswerSecond, BankOfNode, Event, EventFilter, NodeRow, PermitSecond, Store, StoreError};
+use crate::store::{
+    AnswerSecond, BankOfNode, ChannelCensus, Event, EventFilter, NodeRow, PermitSecond, Store, StoreError,
+};
 
 /// How far back the page of a channel looks.
 pub(super) const MINUTES: i64 = 15;
@@ -77,7 +79,7 @@ pub(super) struct LimitMinutes {
 pub(in crate::http) struct Watch {
     cluster: Arc<Kept<Cluster>>,
     channels: Shelf<Minutes>,
-    /// By the refund's id and version, so that a change is read at once.
+    /// By the refund's id and version and by what suspends its channel, so that a change of them is read at once.
     stories: Shelf<StoryRead>,
     one_at_a_time: Arc<tokio::sync::Mutex<()>>,
     /// Proofs may read millions of permits: one at a time.
@@ -125,12 +127,14 @@ impl Watch {
 
     /// The story of a refund.
     pub(super) async fn story(&self, api: &Api, refund: &Refund) -> Result<Arc<StoryRead>, Problem> {
-        let key = format!("{}@{}", refund.id, refund.version);
+        let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
+        let suspended = suspensions_of(&census, refund.channel.as_str());
+        let key = format!("{}@{} {suspended}", refund.id, refund.version);
         let kept = self.stories.kept(&key, &self.one_at_a_time);
         let watched = self.watched();
         let (api, refund) = (api.clone(), refund.clone());
         let patience = patience(kept.has_value());
-        let read = || async move { read_story(&api, refund).await };
+        let read = || async move { read_story(&api, refund, &census).await };
         kept.read(read, move |_, took| rest_after(took, watched), patience).await
     }
 
@@ -230,11 +234,18 @@ fn of_channel(channel: &str) -> EventFilter {
     EventFilter { channel: Some(channel.to_owned()), without_refunds: true, ..EventFilter::default() }
 }
 
-async fn read_story(api: &Api, refund: Refund) -> Result<StoryRead, Problem> {
+/// What suspends a channel, for a key.
+fn suspensions_of(census: &[ChannelCensus], channel: &str) -> String {
+    let all = census.iter().filter(|one| one.channel == channel).flat_map(|one| &one.suspensions);
+    all.map(|one| format!("{:?}", (&one.channel, one.by, &one.reason, &one.who, one.since, one.until)))
+        .collect()
+}
+
+async fn read_story(api: &Api, refund: Refund, census: &[ChannelCensus]) -> Result<StoryRead, Problem> {
     let (from, to) = (Some(refund.created_at), refund.settled_at);
     let filter = EventFilter { from, to, limit: EVENTS, ..of_channel(&refund.channel) };
     let events = api.node.store.events(&filter).await.map_err(|error| Problem::store(&error))?.events;
-    Ok(StoryRead { story: find::story(api, refund).await?, events })
+    Ok(StoryRead { story: find::story(api, refund, census).await?, events })
 }
 
 /// A second since 1970 as a moment.
