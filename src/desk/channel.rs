@@ -15,7 +15,7 @@ pub use parts::{
     BankStatus, BindsSeen, BreakerStatus, CoolingStatus, LateStatus, LimitAwaited, LimitStatus,
     NothingAcceptedStatus, PauseStatus, SuspensionStatus,
 };
-pub use sentences::{Drain, meaning};
+pub use sentences::{Drain, last_seconds, meaning};
 pub(super) use sentences::{RULE_UNKNOWN, UNMEASURED};
 
 /// One channel. Fields marked as older names repeat another field; they go with the next version.
@@ -55,8 +55,10 @@ pub struct ChannelStatus {
     pub binds: &'static str,
     /// The limit that binds it.
     pub binds_limit: Option<String>,
-    /// The share of the last minute that it waited for what binds it; null where the answer was not measured.
+    /// The share of the last `binds_over_seconds` that it waited for what binds it; null where the answer was not measured.
     pub binds_share: Option<f64>,
+    /// 60, or less while the node has not watched the channel for a minute; null where `binds_share` is.
+    pub binds_over_seconds: Option<u32>,
     /// The limit that makes a node wait since it last asked, and how much longer; null if none does.
     pub waits_for: Option<LimitAwaited>,
     /// What a node sees of the bank; null if none reports about it.
@@ -115,6 +117,7 @@ impl ChannelStatus {
             binds: Binds::Nothing.as_str(),
             binds_limit: None,
             binds_share: None,
+            binds_over_seconds: None,
             waits_for: None,
             bank: None,
             expected_seconds_to_drain: census.drain.map(|drain| drain.as_secs_f64().ceil()).map(whole),
@@ -155,9 +158,10 @@ impl ChannelStatus {
     pub fn note_binds(&mut self, seen: Vec<BindsSeen>) {
         let is_suspended = self.suspended().is_some();
         let seen = seen.into_iter().filter(|seen| seen.binds != Binds::Nothing && !is_suspended);
-        if let Some(most) = seen.max_by(|a, b| a.share.total_cmp(&b.share)) {
+        if let Some(most) = seen.max_by(|a, b| a.part_of_a_minute().total_cmp(&b.part_of_a_minute())) {
             self.binds = most.binds.as_str();
             self.binds_share = Some((most.share * 100.0).round() / 100.0);
+            self.binds_over_seconds = Some(most.over_seconds);
             self.binds_limit = most.limit;
         }
     }
@@ -202,7 +206,8 @@ impl ChannelStatus {
     /// Decides the state, and what binds a channel that is suspended.
     fn judge(&mut self, redis_is_away: bool) {
         if let Some(binds) = self.suspended() {
-            (self.binds, self.binds_limit, self.binds_share) = (binds.as_str(), None, None);
+            (self.binds, self.binds_limit) = (binds.as_str(), None);
+            (self.binds_share, self.binds_over_seconds) = (None, None);
             // A node that asks for no permit waits for none.
             self.waits_for = None;
         }

@@ -1,7 +1,8 @@
 //! Measures one channel on one node: what binds it, and how long its bank takes to answer.
 //!
 //! The channel worker says at each step what it waits for. The kind of wait with the largest share of the last minute
-//! binds the channel. Newer time counts more: what is a minute old counts a twentieth.
+//! binds the channel. Newer time counts more: what is a minute old counts a twentieth. A meter that is younger than a minute
+//! gives the shares of its own time.
 //!
 //! It decides nothing; people and forecasts read it.
 
@@ -78,8 +79,10 @@ impl Binds {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeterReading {
     pub binds: Binds,
-    /// Its share of the last minute, from 0 to 1.
+    /// Its share of the last minute, or of the shorter time that was watched, from 0 to 1.
     pub share: f64,
+    /// How long was watched; what is older than a minute hardly counts.
+    pub watched: Duration,
     /// The limit that binds.
     pub limit: Option<LimitName>,
     /// The time from the first byte of a request to the end of the bank's answer: of half of the answers, and of 95 in a
@@ -93,7 +96,8 @@ pub struct MeterReading {
 impl Default for MeterReading {
     fn default() -> Self {
         let (bank_p50, bank_p95, request) = (None, None, None);
-        MeterReading { binds: Binds::Nothing, share: 0.0, limit: None, bank_p50, bank_p95, request }
+        let watched = Duration::ZERO;
+        MeterReading { binds: Binds::Nothing, share: 0.0, watched, limit: None, bank_p50, bank_p95, request }
     }
 }
 
@@ -107,6 +111,7 @@ struct Inner {
     shares: [f64; Binds::ALL.len()],
     waits_for: Binds,
     since: Instant,
+    began: Instant,
     /// The limit of the last wait for one.
     limit: Option<LimitName>,
     answers: Answers,
@@ -118,6 +123,7 @@ impl Meter {
             shares: [0.0; Binds::ALL.len()],
             waits_for: Binds::Nothing,
             since: now,
+            began: now,
             limit: None,
             answers: Answers::new(now),
         }))
@@ -149,6 +155,10 @@ impl Meter {
     pub fn read(&self, round_trip: Option<Duration>) -> MeterReading {
         let (inner, now) = (self.0.locked(), Instant::now());
         let mut shares = inner.shares_at(now.max(inner.since));
+        let watched = now.max(inner.since).saturating_duration_since(inner.began);
+        // Before the meter began nothing was watched, so that time has no part in the shares.
+        let whole = (1.0 - faded(watched)).max(f64::EPSILON);
+        shares = shares.map(|share| (share / whole).min(1.0));
         let request = inner.answers.request(now);
         let is_far = round_trip.zip(request).is_some_and(|(way, request)| way * 2 >= request);
         if is_far {
@@ -163,6 +173,7 @@ impl Meter {
         MeterReading {
             binds,
             share,
+            watched,
             limit: inner.limit.clone().filter(|_| is_limit),
             bank_p50: inner.answers.at_most(0.5, now),
             bank_p95: inner.answers.at_most(0.95, now),
@@ -214,6 +225,17 @@ mod tests {
         let slow = minute(&[(Binds::InFlight, 1500), (Binds::Nothing, 10), (Binds::Limit, 200)]).read(None);
         assert_eq!(slow.binds, Binds::InFlight);
         assert_eq!(minute(&[(Binds::Nothing, 900), (Binds::Limit, 100)]).read(None).binds, Binds::Nothing);
+    }
+
+    #[test]
+    fn a_young_meter_gives_the_shares_of_the_time_that_it_watched() {
+        let now = Instant::now();
+        let start = now.checked_sub(Duration::from_secs(5)).unwrap_or(now);
+        let meter = Meter::new(start);
+        meter.waits_since(Binds::Limit, start);
+        let reading = meter.read(None);
+        assert!((5..50).contains(&reading.watched.as_secs()), "{reading:?}");
+        assert!(reading.binds == Binds::Limit && reading.share > 0.99, "{reading:?}");
     }
 
     #[test]

@@ -81,9 +81,10 @@ pub struct BankOfNode {
     /// From the first byte of a request to the end of the answer: half of the answers took no longer, and 95 in a hundred.
     pub bank_p50_ms: Option<f64>,
     pub bank_p95_ms: Option<f64>,
-    /// What keeps the channel from sending faster on this node, its share of the last minute, and the limit.
+    /// What keeps the channel from sending faster on this node, its share of the last seconds, how many they are, and the limit.
     pub binds: Option<String>,
     pub binds_share: Option<f64>,
+    pub binds_over_seconds: Option<i32>,
     pub binds_limit: Option<String>,
 }
 
@@ -152,7 +153,8 @@ const BANKS: &str = "
            (b.value ->> 'set_up_ms')::float8 as set_up_ms, (b.value ->> 'round_trip_ms')::float8 as round_trip_ms,
            (b.value ->> 'round_trip_variation_ms')::float8 as round_trip_variation_ms,
            (b.value ->> 'bank_p50_ms')::float8 as bank_p50_ms, (b.value ->> 'bank_p95_ms')::float8 as bank_p95_ms,
-           b.value ->> 'binds' as binds, (b.value ->> 'binds_share')::float8 as binds_share, b.value ->> 'binds_limit' as binds_limit
+           b.value ->> 'binds' as binds, (b.value ->> 'binds_share')::float8 as binds_share,
+           (b.value ->> 'binds_over_seconds')::integer as binds_over_seconds, b.value ->> 'binds_limit' as binds_limit
       from refundd.nodes n, jsonb_each(coalesce(n.standing -> 'banks', '{}')) b
      where n.seen_at > now() - interval '4 seconds'
        and (b.key = $1 or ($1::text is null
@@ -290,6 +292,7 @@ impl Store {
                 bank_p95_ms: row.get("bank_p95_ms"),
                 binds: row.get("binds"),
                 binds_share: row.get("binds_share"),
+                binds_over_seconds: row.get("binds_over_seconds"),
                 binds_limit: row.get("binds_limit"),
             })
             .collect())

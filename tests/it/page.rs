@@ -244,7 +244,7 @@ async fn the_pages_say_what_binds_a_channel_how_long_its_bank_takes_and_when_its
     let says = async |path: &str, words: &str| see(&node, path).await.text.contains(words);
     for (path, words) in [
         ("/", "<strong>limit acme</strong>"),
-        ("/", "%<span class=\"of\"> of the last minute"),
+        ("/", "% of the last "),
         // 5,000 refunds at two a second.
         ("/", "<time class=\"clock\" datetime"),
         ("/channels/acme", "<strong>limit acme</strong>"),

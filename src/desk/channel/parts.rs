@@ -12,6 +12,9 @@ use crate::node::status_report::{BankReport, millis};
 use crate::refund::text::counted;
 use crate::store::{NothingAccepted, SuspendedBy, Suspension};
 
+/// A share is one of at most so many seconds.
+pub(super) const MINUTE: u32 = 60;
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LimitStatus {
     pub limit: String,
@@ -125,6 +128,8 @@ pub struct CoolingStatus {
 pub struct BindsSeen {
     pub binds: Binds,
     pub share: f64,
+    /// Of how many seconds it is the share.
+    pub over_seconds: u32,
     pub limit: Option<String>,
 }
 
@@ -149,18 +154,26 @@ impl BankStatus {
 impl BindsSeen {
     pub fn new(reading: &MeterReading) -> Self {
         let limit = reading.limit.as_ref().map(ToString::to_string);
-        BindsSeen { binds: reading.binds, share: reading.share, limit }
+        let over_seconds = u32::try_from(reading.watched.as_secs()).unwrap_or(MINUTE).clamp(1, MINUTE);
+        BindsSeen { binds: reading.binds, share: reading.share, over_seconds, limit }
     }
 
     /// As a node's report says it about one bank.
     pub(super) fn read(bank: &Value) -> Option<Self> {
         let limit = bank["binds_limit"].as_str().map(str::to_owned);
-        BindsSeen::named(bank["binds"].as_str()?, bank["binds_share"].as_f64(), limit)
+        let over = bank["binds_over_seconds"].as_i64().and_then(|seconds| i32::try_from(seconds).ok());
+        BindsSeen::named(bank["binds"].as_str()?, bank["binds_share"].as_f64(), over, limit)
     }
 
     /// From the texts of a node's report; `None` for a kind of another version.
-    pub fn named(binds: &str, share: Option<f64>, limit: Option<String>) -> Option<Self> {
-        Some(BindsSeen { binds: Binds::named(binds)?, share: share.unwrap_or(0.0), limit })
+    pub fn named(binds: &str, share: Option<f64>, over: Option<i32>, limit: Option<String>) -> Option<Self> {
+        let over_seconds = over.and_then(|over| u32::try_from(over).ok()).unwrap_or(MINUTE).clamp(1, MINUTE);
+        Some(BindsSeen { binds: Binds::named(binds)?, share: share.unwrap_or(0.0), over_seconds, limit })
+    }
+
+    /// The part of a whole minute, so that the first seconds of a node do not outweigh a minute of another one.
+    pub(super) fn part_of_a_minute(&self) -> f64 {
+        self.share * f64::from(self.over_seconds) / f64::from(MINUTE)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::parts::MINUTE;
 use super::{ChannelStatus, SuspensionStatus};
 use crate::node::meter::Binds;
 use crate::refund::State;
@@ -166,11 +167,23 @@ impl ChannelStatus {
         Some(format!("{}: bound by {}: {}", self.channel, self.binds_words(), meaning(kind)))
     }
 
-    /// What binds it: the kind, the limit, and its share of the last minute.
+    /// What binds it: the kind, the limit, and its share of the last minute or of the shorter time that was watched.
     pub fn binds_words(&self) -> String {
         let limit = self.binds_limit.as_ref().map(|limit| format!(" `{limit}`")).unwrap_or_default();
-        let share = self.binds_share.map(|share| format!(", {:.0} % of the last minute", share * 100.0));
+        let share = self.binds_share.map(|share| {
+            format!(", {:.0} % of the {}", share * 100.0, last_seconds(self.binds_over_seconds))
+        });
         format!("{}{limit}{}", self.binds, share.unwrap_or_default())
+    }
+}
+
+/// Of which time a share is: the last minute, or fewer seconds.
+#[must_use]
+pub fn last_seconds(over: Option<u32>) -> String {
+    match over.filter(|over| *over < MINUTE) {
+        Some(1) => "last second".to_owned(),
+        Some(over) => format!("last {over} seconds"),
+        None => "last minute".to_owned(),
     }
 }
 

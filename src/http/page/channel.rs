@@ -51,7 +51,12 @@ pub(in crate::http) async fn show(
     };
     let seen = minutes.banks.iter();
     let seen = seen.filter_map(|bank| {
-        BindsSeen::named(bank.binds.as_deref()?, bank.binds_share, bank.binds_limit.clone())
+        BindsSeen::named(
+            bank.binds.as_deref()?,
+            bank.binds_share,
+            bank.binds_over_seconds,
+            bank.binds_limit.clone(),
+        )
     });
     status.note_binds(seen.collect());
     let body = html! {
@@ -205,7 +210,7 @@ fn banks(minutes: &Minutes) -> Markup {
                                 @match &bank.binds {
                                     Some(kind) => {
                                         (kind) @if let Some(limit) = &bank.binds_limit { " " (limit) }
-                                        @if let Some(share) = bank.binds_share { span.at { " " (percent(share)) } }
+                                        @if let Some(share) = bank.binds_share { span.at { " " (percent(share, bank.binds_over_seconds.and_then(|over| u32::try_from(over).ok()))) } }
                                     }
                                     None => span.none { "nothing" }
                                 }

@@ -6,11 +6,12 @@ use crate::node::meter::{Binds, MeterReading};
 
 /// The members of the report. A channel that nothing binds has no member `binds`.
 pub(super) fn measured(reading: &MeterReading) -> Map<String, Value> {
-    let MeterReading { binds, share, limit, bank_p50, bank_p95, request } = reading;
+    let MeterReading { binds, share, watched, limit, bank_p50, bank_p95, request } = reading;
     let mut measured = Map::new();
     if *binds != Binds::Nothing {
         measured.insert("binds".to_owned(), json!(binds.as_str()));
         measured.insert("binds_share".to_owned(), json!((share * 100.0).round() / 100.0));
+        measured.insert("binds_over_seconds".to_owned(), json!(watched.as_secs().clamp(1, 60)));
         if let Some(limit) = limit {
             measured.insert("binds_limit".to_owned(), json!(limit.as_str()));
         }
