@@ -25,9 +25,10 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use super::Problem;
 use super::budget::Budget;
+use super::page::problem::AskedByPerson;
 use super::server::OverTls;
-use super::{Problem, page};
 
 /// The longest time for an answer. The store gives up much sooner; this bound is for unexpected causes.
 const MOST_TIME: Duration = Duration::from_mins(2);
@@ -59,7 +60,7 @@ pub(super) fn guard(routes: Router, hosts: Arc<[String]>, unread: Budget) -> Rou
 }
 
 async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let is_for_a_person = page::is_for_a_person(&request);
+    let person = AskedByPerson::of(&request);
     let is_over_tls = is_over_tls(&request);
     let mut response = match admitted(&request, &guard.hosts) {
         Err(problem) => problem.into_response(),
@@ -75,8 +76,8 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
             .into_response(),
         },
     };
-    if is_for_a_person {
-        response = page::for_a_person(response);
+    if let Some(person) = person {
+        response = person.show(response);
     }
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

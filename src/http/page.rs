@@ -19,6 +19,7 @@ pub(super) mod nodes;
 pub(super) mod overview;
 mod parts;
 pub(super) mod pausing;
+pub(super) mod problem;
 pub(super) mod proof;
 pub(super) mod refund;
 pub(super) mod review;
@@ -26,15 +27,12 @@ mod standing;
 mod story;
 pub(super) mod watch;
 
-use axum::extract::Request;
-use axum::http::header::{
-    ACCEPT, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY,
-};
+use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use maud::{DOCTYPE, Markup, html};
 
-use super::{Problem, Who};
+use super::Who;
 use crate::refund::text::shown;
 
 /// Nothing is loaded from elsewhere, and nothing in the page itself is a script or a style.
@@ -148,52 +146,6 @@ impl IntoResponse for Page {
         ];
         let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
         (self.status, headers, text).into_response()
-    }
-}
-
-/// Whether a request comes from a browser that shows a page. The routes of programs answer programs, whatever they accept.
-pub(super) fn is_for_a_person(request: &Request) -> bool {
-    let path = request.uri().path();
-    let is_of_programs = path.starts_with("/v1/") || path.starts_with("/health/") || path == "/metrics";
-    let accepts = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.contains("text/html"));
-    !is_of_programs && request.headers().get_all(ACCEPT).iter().any(accepts)
-}
-
-/// The same answer; a problem becomes a page.
-pub(super) fn for_a_person(response: Response) -> Response {
-    let Some(problem) = response.extensions().get::<Problem>() else { return response };
-    let mut page = problem_page(problem).into_response();
-    for (name, value) in response.headers() {
-        if ![CONTENT_TYPE, CONTENT_LENGTH].contains(name) {
-            page.headers_mut().insert(name.clone(), value.clone());
-        }
-    }
-    page
-}
-
-fn problem_page(problem: &Problem) -> Page {
-    let login = problem.status() == StatusCode::UNAUTHORIZED;
-    let body = html! {
-        h1 { (problem.title) }
-        p { (problem.status().as_u16()) ": " (problem.detail) }
-        @if !problem.errors.is_empty() {
-            ul { @for error in &problem.errors { li { strong { (error.field) } " " (error.message) } } }
-        }
-        @if login {
-            p { "Log in with any user name, and with your caller's token as the password; or with a client certificate." }
-        }
-        @if let Some(seconds) = problem.retry_after_s {
-            p { "Try again in " (parts::count(u64::from(seconds), "second")) "." }
-        }
-        p { a href="/" { "To the channels" } }
-    };
-    Page {
-        status: problem.status(),
-        title: problem.title.to_owned(),
-        tab: None,
-        who: None,
-        every: None,
-        body,
     }
 }
 

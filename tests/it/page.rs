@@ -10,6 +10,7 @@ mod over_tls;
 mod quick;
 mod stage;
 mod steer;
+mod words;
 
 use hyper::Method;
 use playground::bank::Step;

@@ -238,6 +238,7 @@ fn result(one: &OpinionResult) -> Markup {
             None => { "Decision " (one.id) }
         }
         @if let Some(now) = one.state { " is " (state(now)) }
-        @if let Some(message) = &one.message { ": " (foreign(message)) }
+        // Where the message goes on with a route, it is for programs.
+        @if let Some(message) = &one.message { ": " (foreign(message.split("; GET ").next().unwrap_or(message))) }
     }
 }

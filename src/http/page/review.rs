@@ -258,7 +258,7 @@ fn result(one: &DecisionResult, with_message: bool) -> Markup {
         a href={ "/refunds/" (one.id) } { "Refund " (one.id) }
         @if let Some(now) = one.state { " is " (state(now)) }
         @if let Some(version) = one.version { ", version " (version) }
-        @if let Some(message) = one.message.as_ref().filter(|_| with_message) { ": " (foreign(message)) }
+        @if let Some(words) = one.words().filter(|_| with_message) { ": " (foreign(&words)) }
     }
 }
 

@@ -64,6 +64,18 @@ impl DecisionResult {
         self.result == ResultCode::Proposed
     }
 
+    /// The message for a person in front of the page, which has boxes instead of fields and links instead of routes.
+    pub(in crate::http) fn words(&self) -> Option<String> {
+        if self.result == ResultCode::Unconfirmed {
+            return Some(
+                "an earlier send may have been executed; if the bank says that it executed none, decide again with the box \
+                 about earlier sends ticked"
+                    .to_owned(),
+            );
+        }
+        self.message.as_ref().map(|message| message.split("; GET ").next().unwrap_or(message).to_owned())
+    }
+
     pub(super) fn of(named: Named, next: RefundState, decided: Decided) -> DecisionResult {
         let with_state = |result, refund: &Refund, message| DecisionResult {
             id: named.id,

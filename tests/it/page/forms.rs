@@ -30,9 +30,9 @@ async fn a_form_pauses_and_resumes_a_channel_with_a_reason_and_a_name() {
     let why = "select paused_by || ': ' || pause_reason from refundd.channels";
     assert_eq!(scratch.text(why).await, "ann: bank's maintenance");
     for (fields, named) in [
-        ("by=ann", "reason"),
-        ("reason=+&by=ann", "reason"),
-        ("reason=r", "by"),
+        ("by=ann", "Reason"),
+        ("reason=+&by=ann", "Reason"),
+        ("reason=r", "Your name"),
         ("reason=a%E2%80%AEb&by=ann", "U+202E"),
         ("reason=4111+1111+1111+1111&by=ann", "card number"),
     ] {
@@ -89,10 +89,10 @@ async fn a_form_decides_about_many_refunds_and_not_about_one_that_moved_since() 
     assert!(confirmed.text.contains("1 waits for a second person"), "{confirmed:?}");
     for (fields, named) in [
         ("state=failed&reason=r&by=ann", "none is chosen"),
-        ("refund=1&state=failed&reason=r&by=ann", "refunds"),
-        ("refund=1%40x&state=failed&reason=r&by=ann", "refunds"),
-        ("refund=1%403&state=done&reason=r&by=ann", "state"),
-        ("refund=1%403&state=failed&by=ann", "reason"),
+        ("refund=1&state=failed&reason=r&by=ann", "choose at least one"),
+        ("refund=1%40x&state=failed&reason=r&by=ann", "choose at least one"),
+        ("refund=1%403&state=done&reason=r&by=ann", "choose one of the results"),
+        ("refund=1%403&state=failed&by=ann", "Reason"),
     ] {
         let refused = post_form(&node, None, "/review", fields).await;
         assert!(refused.status == 422 && refused.text.contains(named), "{fields}: {refused:?}");

@@ -58,7 +58,10 @@ async fn each_cause_of_a_suspension_stands_apart_and_has_a_button_of_its_own() {
     for seconds in ["0", "2h", "99999999999"] {
         let fields = format!("reason=r&by=ann&for_seconds={seconds}");
         let refused = post_form(&node, None, "/channels/acme/pause", &fields).await;
-        assert!(refused.status == 422 && refused.text.contains("for_seconds"), "{seconds}: {refused:?}");
+        assert!(
+            refused.status == 422 && refused.text.contains("<strong>Ends</strong>"),
+            "{seconds}: {refused:?}"
+        );
     }
     node.stop().await;
 }
@@ -104,9 +107,9 @@ async fn a_form_cancels_a_refund_that_was_never_sent_and_no_other() {
     let cancel =
         async |id: i64, fields: &str| post_form(&node, None, &format!("/refunds/{id}/cancel"), fields).await;
     for (fields, named) in [
-        ("version=1&by=ann", "reason"),
-        ("version=1&reason=twice", "by"),
-        ("reason=twice&by=ann", "version"),
+        ("version=1&by=ann", "<strong>Reason</strong>"),
+        ("version=1&reason=twice", "<strong>Your name</strong>"),
+        ("reason=twice&by=ann", "load it again, and repeat"),
         ("version=1&reason=4111+1111+1111+1111&by=ann", "card number"),
     ] {
         let refused = cancel(1, fields).await;
@@ -175,8 +178,8 @@ async fn a_second_person_approves_and_withdraws_on_the_page() {
     assert!(see(&node, "/approvals").await.text.contains("Nothing waits for a second person"));
     for (fields, named) in [
         ("reason=r&by=bob".to_owned(), "none is chosen"),
-        (format!("proposal={first}&reason=r&by=bob"), "proposals"),
-        (format!("proposal={first}%403&by=bob"), "reason"),
+        (format!("proposal={first}&reason=r&by=bob"), "<strong>Choose</strong>"),
+        (format!("proposal={first}%403&by=bob"), "<strong>Reason</strong>"),
     ] {
         let refused = post_form(&node, None, "/approvals/approve", &fields).await;
         assert!(refused.status == 422 && refused.text.contains(named), "{fields}: {refused:?}");
