@@ -25,6 +25,7 @@ pub(super) mod refund;
 pub(super) mod review;
 mod standing;
 mod story;
+mod totals;
 pub(super) mod watch;
 
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY};

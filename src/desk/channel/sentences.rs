@@ -130,7 +130,6 @@ impl ChannelStatus {
     /// Why it sends slowly or not at all, beside what suspends it, and what needs a person.
     pub fn reasons(&self) -> Vec<String> {
         let name = &self.channel;
-        let review = self.count(State::Review);
         let refuses = self.nothing_accepted.is_some();
         let climbs = if refuses { "" } else { "; the rate climbs back while it accepts" };
         let lines = [
@@ -142,19 +141,28 @@ impl ChannelStatus {
             self.binds_sentence(),
             self.late.as_ref().map(|late| {
                 let (refunds, from) = (late.refunds, late.from);
-                format!(
-                    "{name}: {} will pass {} at this rate, the first at {from:.0}",
-                    counted(refunds, "refund"),
-                    if refunds == 1 { "its deadline" } else { "their deadlines" }
-                )
+                match refunds {
+                    1 => format!("{name}: 1 refund will pass its deadline at this rate, at {from:.0}"),
+                    _ => format!(
+                        "{name}: {} will pass their deadlines at this rate, the first at {from:.0}",
+                        counted(refunds, "refund")
+                    ),
+                }
             }),
-            (review > 0).then(|| {
-                let wait = if review == 1 { "waits" } else { "wait" };
-                format!("{name}: {} {wait} for a person, see `refundd review`", counted(review, "refund"))
-            }),
+            self.review_sentence(),
             self.run_by.is_empty().then(|| format!("{name}: no living node runs it")),
         ];
         lines.into_iter().flatten().collect()
+    }
+
+    /// How many refunds wait for a person, and the command that lists them.
+    pub fn review_sentence(&self) -> Option<String> {
+        let (name, review) = (&self.channel, self.count(State::Review));
+        let wait = if review == 1 { "waits" } else { "wait" };
+        (review > 0).then(|| {
+            let refunds = counted(review, "refund");
+            format!("{name}: {refunds} {wait} for a person, see `refundd review --channel {name}`")
+        })
     }
 
     /// What binds a channel that is not suspended, with its share and what that means.

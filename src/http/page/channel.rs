@@ -133,6 +133,7 @@ fn facts(status: &ChannelStatus) -> Markup {
             } }
             div { dt { "Late" } dd {
                 @match &status.late {
+                    Some(late) if late.refunds == 1 => { strong.bad { "1 refund" } " will miss its deadline, at " (time(late.from)) }
                     Some(late) => { strong.bad { (count(late.refunds, "refund")) } " will miss their deadlines, the first at " (time(late.from)) }
                     None if !status.suspensions.is_empty() => "none at the rate of its limits; while it is suspended, deadlines may pass",
                     None => "no refund will miss its deadline",

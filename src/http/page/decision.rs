@@ -1,11 +1,14 @@
 //! What a person may decide about a refund, and the fields of the form for it.
 
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
 
-use super::super::Who;
+use super::super::{Api, Problem, Who};
 use super::form::{by_field, reason_field};
 use super::parts::state;
-use crate::refund::State as RefundState;
+use crate::refund::{AmountBounds, Money, Refund, State as RefundState};
+use crate::store::NeededFor;
 
 /// What a person may decide about a refund in this state.
 pub(super) fn choices(state: RefundState) -> Vec<RefundState> {
@@ -28,8 +31,61 @@ pub(super) fn choices(state: RefundState) -> Vec<RefundState> {
     [ends, again].concat()
 }
 
-/// The fields of a decision: the state, the confirmation, the reason, and who decides.
-pub(super) fn decision_fields(who: &Who, choices: &[RefundState]) -> Markup {
+/// When one person's decision needs a second person.
+#[derive(Debug)]
+pub(super) struct TwoPeople(Vec<BTreeMap<String, i64>>);
+
+impl TwoPeople {
+    /// Reads the rules about amounts; the other rule holds always.
+    pub(super) async fn read(api: &Api) -> Result<TwoPeople, Problem> {
+        let rules = api.node.store.other_second_person(&AmountBounds::default()).await;
+        let rules = rules.map_err(|error| Problem::store(&error))?;
+        Ok(TwoPeople(rules.iter().filter_map(|rule| serde_json::from_str(&rule.above).ok()).collect()))
+    }
+
+    /// What holds for the decisions about this refund.
+    pub(super) fn of(&self, refund: &Refund) -> Vec<String> {
+        let bound = |rule: &BTreeMap<String, i64>| rule.get(&refund.money.currency).copied().unwrap_or(-1);
+        if self.0.iter().any(|rule| refund.money.amount_minor > bound(rule)) {
+            return vec![format!(
+                "A second person must approve every decision about this refund: {}.",
+                NeededFor::Amount.why()
+            )];
+        }
+        let is_uncertain = refund.uncertain_since.is_some();
+        let again =
+            || format!("A second person must approve to send it again: {}.", NeededFor::Uncertain.why());
+        is_uncertain.then(again).into_iter().collect()
+    }
+
+    /// What holds for decisions about several refunds.
+    pub(super) fn in_general(&self) -> Vec<String> {
+        let mut all =
+            vec!["A second person must approve to send again what may have been executed.".to_owned()];
+        if let Some((first, others)) = self.0.split_first() {
+            // Every rule counts, and a rule decides about no currency that it does not name.
+            let least = first.iter().filter_map(|(currency, amount)| {
+                let of_others: Option<Vec<i64>> =
+                    others.iter().map(|rule| rule.get(currency).copied()).collect();
+                let amount_minor = of_others?.into_iter().fold(*amount, i64::min);
+                Some(Money { amount_minor, currency: currency.clone() }.to_string())
+            });
+            let least: Vec<String> = least.collect();
+            all.push(match least.as_slice() {
+                [] => "A second person must approve every decision.".to_owned(),
+                amounts => format!(
+                    "So it is with every decision about more than {}, and about another currency.",
+                    amounts.join(" or ")
+                ),
+            });
+        }
+        all
+    }
+}
+
+/// The fields of a decision: the state, the confirmation, the reason, and who decides. `two_people` says when a second person
+/// is needed.
+pub(super) fn decision_fields(who: &Who, choices: &[RefundState], two_people: &[String]) -> Markup {
     let meaning = |state: RefundState| match state {
         RefundState::Succeeded => "The bank paid it",
         RefundState::Failed => "The bank did not pay it, and it is over",
@@ -49,6 +105,7 @@ pub(super) fn decision_fields(who: &Who, choices: &[RefundState]) -> Markup {
                 " The bank says that it executed none of the earlier sends (needed to send again what may have been executed)"
             }
         }
+        @for rule in two_people { p.hint { (rule) } }
         (reason_field("Reason: how you know"))
         (by_field(who))
     }
@@ -57,6 +114,19 @@ pub(super) fn decision_fields(who: &Who, choices: &[RefundState]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_form_says_above_which_amounts_a_second_person_is_needed() {
+        let rules =
+            |all: &[&str]| TwoPeople(all.iter().map(|rule| serde_json::from_str(rule).unwrap()).collect());
+        let said = |all: &[&str]| rules(all).in_general().get(1).cloned();
+        assert_eq!(said(&[]), None);
+        let both = [r#"{"EUR": 100000, "USD": 5000}"#, r#"{"EUR": 90000}"#];
+        let expected = "So it is with every decision about more than 900.00 EUR, and about another currency.";
+        assert_eq!(said(&both).as_deref(), Some(expected));
+        let none = [r#"{"EUR": 1}"#, r#"{"USD": 1}"#];
+        assert_eq!(said(&none).as_deref(), Some("A second person must approve every decision."));
+    }
 
     #[test]
     fn a_person_is_offered_what_the_database_takes_and_nothing_else() {

@@ -46,7 +46,7 @@ pub(in crate::http) async fn show(
     };
     let body = html! {
         h1 { "Events" }
-        p { "Who changed what, newest first: what " code { "refundd log" } " says." }
+        p { "Who changed what, newest first: what " code { (command(&wanted)) } " says." }
         (form(&wanted))
         div #list data-live {
             @if events.is_empty() { p.empty { "No event matches." } }
@@ -91,6 +91,14 @@ fn filter(wanted: &Wanted, now: Timestamp) -> Result<EventFilter, Vec<FieldError
         }
     }
     if wrong.is_empty() { Ok(filter) } else { Err(wrong) }
+}
+
+/// The command that lists the same events, of any time.
+fn command(wanted: &Wanted) -> String {
+    match ChannelName::new(wanted.channel.trim()) {
+        Ok(channel) => format!("refundd log {channel}"),
+        Err(_) => "refundd log".to_owned(),
+    }
 }
 
 fn form(wanted: &Wanted) -> Markup {

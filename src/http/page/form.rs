@@ -56,6 +56,11 @@ impl<S: Send + Sync> FromRequestParts<S> for FormKey {
 }
 
 impl FormKey {
+    /// Whether the browser is here by TLS.
+    pub(super) fn is_over_tls(&self) -> bool {
+        self.is_over_tls
+    }
+
     /// The hidden field of a form.
     pub(super) fn field(&self) -> Markup {
         html! { input type="hidden" name="key" value=(self.value); }

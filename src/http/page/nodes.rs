@@ -137,7 +137,8 @@ fn table(limits: &[(&Limit, Vec<&str>)], api: &Api) -> Markup {
                                 p.small { "Another node's file is stricter (" (foreign(&stricter)) "), and that rule counts." }
                             }
                         }))
-                        (cell("Rate", &html! { (unit.rate(limit.rule.per_second())) " permits a " (unit.name) }))
+                        (cell("Rate", &html! { @let rate = unit.rate(limit.rule.per_second());
+                            (rate) @if rate == "1" { " permit a " } @else { " permits a " } (unit.name) }))
                         (cell("Counted", &html! {
                             @match limit.placement {
                                 Placement::Shared => "by all nodes together",

@@ -18,6 +18,7 @@ use super::form::FormKey;
 use super::parts::{PerUnit, bar, cell, clock, count, head, none, rounded, span, time, whole};
 use super::pausing::{causes, may_stop_everything, notice, stop_form};
 use super::standing::{Standing, has_trouble, order};
+use super::totals::totals;
 use super::watch::{Cluster, patience};
 use super::{Page, Tab};
 use crate::desk::channel::{ChannelStatus, Drain, LimitStatus};
@@ -111,34 +112,6 @@ fn everything(who: &Who, key: &FormKey, stops: &[Suspension]) -> Markup {
 
 pub(super) fn wrong_query(rejection: &QueryRejection) -> Problem {
     Problem::invalid(vec![FieldError::new("query", None, rejection.body_text())])
-}
-
-fn totals(own: &[&ChannelCensus], in_trouble: usize) -> Markup {
-    let total = |state: RefundState| -> u64 {
-        own.iter().map(|one| one.counts.get(&state).copied().unwrap_or(0)).sum()
-    };
-    let late: u64 = own.iter().filter_map(|one| one.late).map(|(late, _)| late).sum();
-    // As in the rows: over 10 s for a busy channel, over 60 s for another.
-    let pace: f64 = own.iter().map(|one| one.observed().0).sum();
-    let (review, unknown) = (total(RefundState::Review), total(RefundState::Unknown));
-    // What somebody must act on stands first.
-    let cards = [
-        ("Trouble", whole(in_trouble as u64), "channels need a look", "/?show=trouble", in_trouble > 0),
-        ("Review", whole(review), "refunds wait for a person", "/review", review > 0),
-        ("Late", whole(late), "refunds will miss their deadlines", "/?show=trouble", late > 0),
-        ("Unknown", whole(unknown), "refunds have no known outcome yet", "/?show=unknown", false),
-        ("Ready", whole(total(RefundState::Ready)), "refunds wait to be sent", "/", false),
-        ("Pace", rounded(pace), "accepted sends a second, in the last 10 to 60 s", "/", false),
-    ];
-    html! {
-        ul.cards {
-            @for (name, number, what, path, is_bad) in cards {
-                li class=[is_bad.then_some("attention")] {
-                    a href=(path) { span.name { (name) } " " strong { (number) } " " span.what { (what) } }
-                }
-            }
-        }
-    }
 }
 
 fn filter(q: &str, show: &str, channels: usize) -> Markup {

@@ -15,10 +15,11 @@ use tokio::time::timeout;
 use super::super::{Api, Problem, Who};
 use super::named::no_such_channel;
 use super::overview::wrong_query;
-use super::parts::{Tone, badge, foreign, span, time};
+use super::parts::{Tone, badge, foreign, span, time, with_times};
 use super::{Page, Tab, moments};
-use crate::proof::{Proved, Verdict, WrongPeriod, limits_of, period, prove_one, report};
+use crate::proof::{Proved, Verdict, When, WrongPeriod, limits_of, period, prove_one, report};
 use crate::prove::Period;
+use crate::refund::ChannelName;
 use crate::refund::draft::FieldError;
 use crate::store::StoreError;
 
@@ -47,11 +48,25 @@ pub(in crate::http) async fn show(
     let body = html! {
         h1 { "Proof" }
         p { "Counts every spent permit of a period again, and compares it with the rule that was in force: what "
-            code { "refundd prove" } " says." }
+            code { (command(&wanted)) } " says." }
         (form(&wanted))
         @if let Some((period, proofs)) = found { (result(channel, period, &proofs)) }
     };
     Ok(Page::new(Tab::Proof, "Proof", &who, body))
+}
+
+/// The command that proves the same.
+fn command(wanted: &Wanted) -> String {
+    let (channel, from, to) = (wanted.channel.trim(), wanted.from.trim(), wanted.to.trim());
+    // A time of day, or one without a zone, is for the page alone.
+    let is_plain = |text: &str| text.is_empty() || !text.contains(':') || When::read(text).is_ok();
+    if ChannelName::new(channel).is_err() || !is_plain(from) || !is_plain(to) {
+        return "refundd prove --from 1h".to_owned();
+    }
+    let part =
+        |name: &str, text: &str| if text.is_empty() { String::new() } else { format!(" --{name} {text}") };
+    let from = if from.is_empty() { "1h" } else { from };
+    format!("refundd prove{}{}{}", part("channel", channel), part("from", from), part("to", to))
 }
 
 fn form(wanted: &Wanted) -> Markup {
@@ -65,7 +80,7 @@ fn form(wanted: &Wanted) -> Markup {
             button.primary { "Prove" }
         }
         p #times .hint {
-            (moments::HINT) " At most " (span(MOST)) " here; the command proves longer periods."
+            (moments::HINT) " A period has at most 24 hours here; the command proves longer ones."
         }
     }
 }
@@ -82,6 +97,12 @@ fn too_much() -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-slow", "Took too long", detail)
 }
 
+/// The message without the field's name, which stands before it.
+fn without(problem: &WrongPeriod, name: &str) -> String {
+    let text = problem.to_string();
+    text.strip_prefix(name).map_or(text.clone(), str::to_owned)
+}
+
 async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Proved>), Problem> {
     let (from, to) = (wanted.from.trim(), wanted.to.trim());
     let (store, clocks) = (&api.node.store, api.node.bucket.tolerance());
@@ -95,8 +116,10 @@ async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Pro
     let busy = || Problem::busy("this node makes another proof; nothing was done, and repeating is safe");
     let _one = api.watch.proofs.try_acquire().map_err(|_| busy())?;
     let period = period(from_when, to_when, now, clocks).map_err(|problem| match problem {
-        WrongPeriod::TooLongAgo(_) | WrongPeriod::Empty { .. } => wrong("from", from, problem.to_string()),
-        WrongPeriod::Future { .. } => wrong("to", to, problem.to_string()),
+        WrongPeriod::TooLongAgo(_) | WrongPeriod::Empty { .. } => {
+            wrong("from", from, without(&problem, "from "))
+        }
+        WrongPeriod::Future { .. } => wrong("to", to, without(&problem, "to ")),
     })?;
     let length = Duration::from_micros(u64::try_from(period.to_us - period.from_us).unwrap_or(u64::MAX));
     if length > MOST {
@@ -122,6 +145,12 @@ async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Pro
     Ok((period, proofs))
 }
 
+/// A label of the command's report, as labels are written on the page.
+fn capital(label: &str) -> String {
+    let mut letters = label.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
 fn result(channel: &str, period: Period, proofs: &[Proved]) -> Markup {
     let at =
         |us: i64| jiff::Timestamp::from_microsecond(us).map_or_else(|_| html! { (report::time(us)) }, time);
@@ -137,7 +166,7 @@ fn result(channel: &str, period: Period, proofs: &[Proved]) -> Markup {
                 };
                 h3 { "Limit " (foreign(&proved.limit)) }
                 p.standing { (badge(tone, word)) " " (report::sentence(proved)) }
-                dl.facts { @for (label, text) in report::lines(proved) { div { dt { (label) } dd { (foreign(&text)) } } } }
+                dl.facts { @for (label, text) in report::lines(proved) { div { dt { (capital(label)) } dd { (with_times(&text)) } } } }
             }
         }
     }

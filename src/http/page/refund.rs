@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::HOST;
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -13,7 +15,7 @@ use serde_json::Value;
 use super::super::cancel::{carry_out, read};
 use super::super::look::{Named, refund_of};
 use super::super::{Api, Problem, Who};
-use super::decision::{choices, decision_fields};
+use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::overview::wrong_query;
 use super::parts::{cell, count, foreign, head, reason, span, state, time, whole, with_times};
@@ -108,12 +110,15 @@ pub(in crate::http) async fn show(
     key: FormKey,
     Named(id): Named,
     said: Result<Query<Said>, QueryRejection>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Query(said) = said.map_err(|error| wrong_query(&error))?;
+    let place = place(&headers, key.is_over_tls());
     let refund = refund_of(&api, &who, id).await?;
     let read = api.watch.story(&api, &refund).await?;
     let about = ProposalFilter { refund: Some(id), limit: 1, ..ProposalFilter::default() };
     let proposal = api.node.store.proposals(&about).await.map_err(|error| Problem::store(&error))?.pop();
+    let two_people = TwoPeople::read(&api).await?;
     let body = html! {
         h1 { "Refund " (foreign(&refund.refund_ref)) }
         @if said.done == "cancelled" { p.notice role="status" { "Cancelled: it is never sent." } }
@@ -134,7 +139,7 @@ pub(in crate::http) async fn show(
                 form method="post" action="/review" {
                     (key.field())
                     input type="hidden" name="refund" value={ (refund.id) "@" (refund.version) };
-                    (decision_fields(&who, &choices(refund.state)))
+                    (decision_fields(&who, &choices(refund.state), &two_people.of(&refund)))
                     button.primary { "Write the decision" }
                 }
             }
@@ -143,8 +148,8 @@ pub(in crate::http) async fn show(
             section aria-labelledby="cancel" {
                 h2 #cancel { "Cancel" }
                 @if was_sent(read.story.as_ref()) {
-                    p { "A byte of it left once, so it cannot be cancelled here. The bank executed nothing: "
-                        code { "POST /v1/refunds/" (refund.id) "/cancel" } " withdraws it." }
+                    p { "A byte of it left once, so it cannot be cancelled here. The bank executed nothing, so this command withdraws it:" }
+                    pre tabindex="0" { (withdrawal(&refund, &who, &place)) }
                 } @else { (cancel_form(&who, &key, &refund)) }
             }
         }
@@ -224,6 +229,23 @@ fn was_sent(story: Option<&Story>) -> bool {
     let mut evidence =
         story.into_iter().flat_map(|story| &story.happened).filter_map(|one| one.evidence.as_ref());
     evidence.any(|line| line.kind == EvidenceKind::Send && line.started_at.is_some())
+}
+
+/// The command that withdraws a refund of which a byte left, at the place of this page.
+fn withdrawal(refund: &Refund, who: &Who, place: &str) -> String {
+    let (token, by) = match who.name() {
+        Some(_) => (" -H \"authorization: Bearer $TOKEN\"", ""),
+        None => ("", ", \"by\": \"your name\""),
+    };
+    let Refund { id, version, .. } = refund;
+    let body = format!("{{\"version\": {version}, \"reason\": \"why\"{by}}}");
+    format!("curl {place}/v1/refunds/{id}/cancel -H 'content-type: application/json'{token} -d '{body}'")
+}
+
+/// The scheme and the host of this page, as the browser named them.
+fn place(headers: &HeaderMap, is_over_tls: bool) -> String {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("127.0.0.1:8080");
+    format!("{}://{host}", if is_over_tls { "https" } else { "http" })
 }
 
 fn cancel_form(who: &Who, key: &FormKey, refund: &Refund) -> Markup {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::super::review::{DecisionResult, carry_out, read};
 use super::super::{Api, Problem, Who};
-use super::decision::{choices, decision_fields};
+use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::{Form, FormKey};
 use super::overview::wrong_query;
 use super::parts::{cell, count, foreign, head, news, reason, span, state, time, whole};
@@ -27,8 +27,15 @@ use crate::store::{Evidence, ReviewFilter};
 
 /// Refunds on one page.
 const MOST: u32 = 50;
-const NAMES: [&str; 7] =
-    ["Choose", "Refund", "Amount", "Channel", "Age", "Why, and the evidence", "May have been executed"];
+const NAMES: [&str; 7] = [
+    "Choose",
+    "Refund",
+    "Amount",
+    "Channel",
+    "In review for",
+    "Why, and the evidence",
+    "May have been executed",
+];
 /// Attempts of one refund in the list; its own page has all.
 const MOST_ATTEMPTS: u32 = 10;
 /// A list with its evidence costs more than another page, so it is read less often.
@@ -84,13 +91,14 @@ pub(in crate::http) async fn show(
         let now = api.node.store.now().await.map_err(|error| Problem::store(&error))?;
         (refunds, evidence, proposed, now)
     };
+    let two_people = TwoPeople::read(&api).await?;
     let proposed: u64 =
         proposed.iter().filter(|(channel, _)| who.has_channel(channel)).map(|(_, count)| count).sum();
     let all: u64 = waiting.iter().map(|(_, count)| count).sum();
     let body = html! {
         h1 { "Review" }
         div #waiting-now data-live {
-            p { strong { (count(all, "refund")) } " in " (count(waiting.len() as u64, "channel")) " wait for a person." }
+            p { strong { (count(all, "refund")) } " in " (count(waiting.len() as u64, "channel")) @if all == 1 { " waits" } @else { " wait" } " for a person." }
             @if proposed > 0 {
                 p.notice {
                     strong { (count(proposed, "decision")) } " wait" @if proposed == 1 { "s" } " for a second person. "
@@ -108,7 +116,7 @@ pub(in crate::http) async fn show(
                 div { (table(&refunds, &evidence, now, true)) }
                 section.controls aria-labelledby="decide" {
                     h2 #decide { "Decide about the chosen refunds" }
-                    (decision_fields(&who, &choices(RefundState::Review)))
+                    (decision_fields(&who, &choices(RefundState::Review), &two_people.in_general()))
                     button.primary { "Write the decision" }
                 }
             }
@@ -163,7 +171,13 @@ fn row(refund: &Refund, evidence: &[Evidence], now: Timestamp, may_decide: bool)
             }
             (cell("Amount", &html! { (refund.money) }))
             (cell("Channel", &html! { a href={ "/channels/" (refund.channel) } { (foreign(&refund.channel)) } }))
-            (cell("Age", &html! { (span(now.duration_since(refund.created_at).unsigned_abs())) }))
+            (cell("In review for", &html! {
+                @match in_review_since(evidence) {
+                    Some(since) => (span(now.duration_since(since).unsigned_abs())),
+                    None => span.none { "not known" },
+                }
+                span.at { "saved " (span(now.duration_since(refund.created_at).unsigned_abs())) " ago" }
+            }))
             (cell("Why, and the evidence", &html! {
                 (reason(refund.reason.as_deref().unwrap_or("no reason was written")))
                 details {
@@ -179,6 +193,12 @@ fn row(refund: &Refund, evidence: &[Evidence], now: Timestamp, may_decide: bool)
             }))
         }
     }
+}
+
+/// When the refund last came to a person; `None` if the journal does not go back so far.
+fn in_review_since(evidence: &[Evidence]) -> Option<Timestamp> {
+    let moved = |one: &&Evidence| one.moved_to.as_deref() == Some(RefundState::Review.as_str());
+    evidence.iter().filter(moved).filter_map(|one| one.finished_at.or(one.started_at)).max()
 }
 
 fn pager(wanted: &Wanted, refunds: &[Refund]) -> Markup {

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 
 use maud::{Markup, html};
 
-use super::parts::{Tone, badge, foreign, with_times};
+use super::parts::{Tone, badge, count, foreign, with_times};
 use super::watch::Cluster;
 use crate::desk::channel::ChannelStatus;
 use crate::refund::State;
@@ -98,8 +98,17 @@ pub(super) fn has_trouble(census: &ChannelCensus, cluster: &Cluster) -> bool {
 /// shows that with its buttons. What binds it is not here, either: it is the headline of the page.
 pub(super) fn reasons(status: &ChannelStatus, banks: &[BankOfNode], cluster: &Cluster) -> Vec<Markup> {
     let headline = status.binds_sentence();
-    let own = status.reasons().into_iter().filter(|reason| Some(reason) != headline.as_ref());
+    // The page of reviews takes the place of the command.
+    let review = status.review_sentence();
+    let own = status.reasons().into_iter();
+    let own = own.filter(|reason| Some(reason) != headline.as_ref() && Some(reason) != review.as_ref());
     let mut reasons: Vec<Markup> = own.map(|reason| with_times(&reason.replace('`', ""))).collect();
+    let waiting = status.count(State::Review);
+    if waiting > 0 {
+        let path = format!("/review?channel={}", status.channel);
+        let waits = if waiting == 1 { " waits" } else { " wait" };
+        reasons.push(html! { a href=(path) { (count(waiting, "refund")) (waits) " for a person" } });
+    }
     for bank in banks {
         let texts = [
             ("cannot reach the bank: failed to ", &bank.unreachable),

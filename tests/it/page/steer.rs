@@ -140,7 +140,7 @@ async fn a_second_person_approves_and_withdraws_on_the_page() {
     scratch.pause("acme", "so that nothing is sent", "test").await;
     scratch.insert("acme", "R-", 3).await;
     scratch.to_review("true").await;
-    assert!(!see(&node, "/review").await.text.contains("second person"));
+    assert!(!see(&node, "/review").await.text.contains("for a second person"));
     let again = "refund=1%403&refund=2%403&state=ready&confirm=not_executed&reason=it+never+arrived&by=ann";
     let decided = post_form(&node, None, "/review", again).await.text;
     for words in

@@ -1,8 +1,10 @@
-//! What the pages say to a person: refused forms in the words of their fields.
+//! What the pages say to a person: refused forms in the words of their fields, one thing as one, and what holds beforehand.
 
 use playground::bank::Step;
 use refundd::refund::State;
+use sqlx::Executor;
 
+use super::see;
 use crate::callers::post_form;
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, TestNode, until};
@@ -59,5 +61,69 @@ async fn a_refused_form_names_its_fields_as_the_page_shows_them_and_leads_back()
     let headers = [("accept", "text/html"), ("referer", from.as_str())];
     let lost = node.request_with(hyper::Method::GET, "/refunds/999", &headers, "").await.text;
     assert!(lost.contains("href=\"/review?channel=acme\""), "{lost}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_form_of_a_decision_says_beforehand_when_a_second_person_is_needed() {
+    let (scratch, node) = with_reviews(2, "[review]\nsecond_person_above = { EUR = 101 }\n").await;
+    let review = see(&node, "/review").await.text;
+    for words in ["to send again what may have been executed", "every decision about more than 1.01 EUR"] {
+        assert!(review.contains(words), "{words}: {review}");
+    }
+    let low = see(&node, "/refunds/1").await.text;
+    assert!(low.contains("A second person must approve to send it again"), "{low}");
+    let high = see(&node, "/refunds/2").await.text;
+    assert!(high.contains("must approve every decision about this refund"), "{high}");
+    assert_eq!(scratch.count(State::Review).await, 2);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn one_of_a_thing_is_said_as_one_and_the_list_says_how_long_a_refund_has_waited_for_a_person() {
+    let (scratch, node) = with_reviews(1, "").await;
+    let older = "set session_replication_role = 'replica'; update refundd.refunds set created_at = now() - interval '3 days'";
+    scratch.connect().await.execute(older).await.unwrap();
+    until("the counts are new", async || {
+        see(&node, "/review").await.text.contains("1 refund</strong> in 1 channel waits")
+    })
+    .await;
+    let review = see(&node, "/review").await.text;
+    let cell =
+        review.split("data-name=\"In review for\"><div>").nth(1).unwrap().split("</div>").next().unwrap();
+    let (waits, saved) = cell.split_once("<span").unwrap();
+    assert!(waits.ends_with("\u{a0}s") && saved.contains("saved 3\u{a0}d ago"), "{cell}");
+    let overview = see(&node, "/").await.text;
+    assert!(
+        overview.contains("refund waits for a person") && overview.contains("channel needs a look"),
+        "{overview}"
+    );
+    let channel = see(&node, "/channels/acme").await.text;
+    assert!(channel.contains("href=\"/review?channel=acme\">1 refund waits for a person"), "{channel}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_on_a_page_asks_for_what_the_page_shows() {
+    let scratch = Scratch::new().await;
+    let limited = "[limit.acme]\npermits = 1\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+    let node = TestNode::start(&scratch, "a", limited).await;
+    for (path, command) in [
+        ("/events", "refundd log"),
+        ("/events?channel=acme", "refundd log acme"),
+        ("/proof", "refundd prove --from 1h"),
+        ("/proof?channel=acme&from=2h", "refundd prove --channel acme --from 2h"),
+        ("/proof?channel=acme&from=14:00", "refundd prove --from 1h"),
+    ] {
+        let page = see(&node, path).await.text;
+        assert!(page.contains(&format!("<code>{command}</code>")), "{path}: {page}");
+    }
+    let nodes = see(&node, "/nodes").await.text;
+    assert!(nodes.contains("1 permit a second"), "{nodes}");
+    let empty = see(&node, "/proof?channel=acme&from=1h&to=2h").await.text;
+    assert!(
+        empty.contains("<strong>From</strong>: <bdi><time") && empty.contains("is not before to, which is"),
+        "{empty}"
+    );
     node.stop().await;
 }
