@@ -101,7 +101,7 @@ impl Page {
                 body data-every=[self.every] {
                     a.skip href="#content" { "Skip to the content" }
                     header {
-                        a.brand href="/" { img src="/page.svg" alt="" width="24" height="24"; "refundd" }
+                        a.brand href="/" { img src="/page.svg" alt="" width="24" height="24"; span { "refundd" } }
                         nav aria-label="Pages" {
                             ul {
                                 @for (tab, path, name) in Tab::ALL {

@@ -17,7 +17,7 @@ use super::events;
 use super::form::FormKey;
 use super::named::{existing, no_such_channel};
 use super::overview::{forecast, pace, wrong_query};
-use super::parts::{cell, count, foreign, head, rounded, span, state, time, whole};
+use super::parts::{Tone, badge, cell, count, foreign, head, rounded, span, state, time, whole};
 use super::pausing::{Said, causes, notice, pause_form};
 use super::standing::{Standing, reasons};
 use super::watch::{Minutes, moment, patience};
@@ -173,7 +173,8 @@ fn counts(status: &ChannelStatus) -> Markup {
         ul.states {
             @for (of, number) in &status.counts {
                 li {
-                    (state(*of)) " "
+                    // No refund in a state is neither good nor bad.
+                    @if *number > 0 { (state(*of)) } @else { (badge(Tone::Plain, of.as_str())) } " "
                     @if *of == RefundState::Review && *number > 0 {
                         a href={ "/review?channel=" (status.channel) } { (count(*number, "refund")) }
                     } @else { (count(*number, "refund")) }

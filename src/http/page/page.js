@@ -138,9 +138,6 @@
     all.addEventListener("change", () => boxes().forEach((box) => { box.checked = all.checked; }));
   }
 
-  // On a narrow screen the menu is one row that scrolls.
-  document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
-
   remember(document);
   localise(document);
   if (seconds > 0) {

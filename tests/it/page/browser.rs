@@ -21,6 +21,18 @@ pub async fn faults(browser: &Browser, axe: &str) -> Vec<String> {
     if wider != 0 {
         faults.push(format!("{wider} px wider than the screen"));
     }
+    let hidden =
+        "const menu = document.querySelector('header nav'); return menu.scrollWidth - menu.clientWidth";
+    if browser.eval(hidden).await != 0 {
+        faults.push("a part of the menu is hidden".to_owned());
+    }
+    let covered = "
+        const place = (one) => one.getBoundingClientRect();
+        const words = [...document.querySelectorAll('.choice > input + *')];
+        return words.filter((one) => place(one).left < place(one.previousElementSibling).right).length";
+    if browser.eval(covered).await != 0 {
+        faults.push("the words of a choice cover its button".to_owned());
+    }
     faults
 }
 
