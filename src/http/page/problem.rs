@@ -2,6 +2,7 @@
 
 use axum::extract::Request;
 use axum::http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, REFERER};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
@@ -81,7 +82,7 @@ impl AskedByPerson {
 /// The page of this node that the browser came from, if it says one, and another than this one.
 fn back(headers: &HeaderMap, path: &str) -> Option<String> {
     let from: Uri = headers.get(REFERER)?.to_str().ok()?.parse().ok()?;
-    let is_own = headers.get(HOST)?.to_str().ok() == from.authority().map(|authority| authority.as_str());
+    let is_own = headers.get(HOST)?.to_str().ok() == from.authority().map(Authority::as_str);
     // A path that begins with two slashes would name another host.
     let is_page = from.path().starts_with('/') && !from.path().starts_with("//") && from.path() != path;
     (is_own && (is_page || path == "/review")).then(|| from.path_and_query().map(ToString::to_string))?

@@ -20,6 +20,7 @@ use crate::lock::Lock;
 use crate::refund::{LimitName, Refund};
 use crate::store::{
     AnswerSecond, BankOfNode, ChannelCensus, Event, EventFilter, NodeRow, PermitSecond, Store, StoreError,
+    Suspension,
 };
 
 /// How far back the page of a channel looks.
@@ -237,8 +238,10 @@ fn of_channel(channel: &str) -> EventFilter {
 /// What suspends a channel, for a key.
 fn suspensions_of(census: &[ChannelCensus], channel: &str) -> String {
     let all = census.iter().filter(|one| one.channel == channel).flat_map(|one| &one.suspensions);
-    all.map(|one| format!("{:?}", (&one.channel, one.by, &one.reason, &one.who, one.since, one.until)))
-        .collect()
+    let told = |one: &Suspension| {
+        format!("{:?}", (&one.channel, one.by, &one.reason, &one.who, one.since, one.until))
+    };
+    all.map(told).collect::<Vec<_>>().concat()
 }
 
 async fn read_story(api: &Api, refund: Refund, census: &[ChannelCensus]) -> Result<StoryRead, Problem> {
