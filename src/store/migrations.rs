@@ -133,6 +133,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../migrations/0049_doors_refuse_what_slipped_through.sql"),
     ),
     (50, "names_of_permits_are_near", include_str!("../../migrations/0050_names_of_permits_are_near.sql")),
+    (51, "usual_moves_cost_less", include_str!("../../migrations/0051_usual_moves_cost_less.sql")),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

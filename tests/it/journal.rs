@@ -110,13 +110,17 @@ async fn evidence_of_a_refund_that_did_not_end_is_never_forgotten_nor_what_came_
 #[tokio::test]
 async fn the_tables_of_the_next_months_are_made_ahead_or_by_a_later_call_and_nobody_waits_for_long() {
     let scratch = months(0, &[]).await;
-    let mut producer = scratch.connect().await;
+    let (mut producer, mut reader) = (scratch.connect().await, scratch.connect().await);
     let insert = "begin; insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency) values ('R', 'acme', 'P', 1, 'EUR')";
     sqlx::raw_sql(insert).execute(&mut producer).await.unwrap();
-    assert!(!scratch.store.rotate_attempts(None).await.unwrap().done, "a refund is being saved");
+    sqlx::raw_sql("begin; select count(*) from refundd.attempts").execute(&mut reader).await.unwrap();
+    assert!(!scratch.store.rotate_attempts(None).await.unwrap().done, "somebody reads the journal");
     assert_eq!(scratch.number(AHEAD).await, 0);
-    sqlx::raw_sql("commit").execute(&mut producer).await.unwrap();
-    assert!(scratch.store.rotate_attempts(None).await.unwrap().done);
+    sqlx::raw_sql("commit").execute(&mut reader).await.unwrap();
+    assert!(
+        scratch.store.rotate_attempts(None).await.unwrap().done,
+        "a refund that is being saved holds nothing back"
+    );
     assert_eq!(scratch.number(AHEAD).await, 2);
     let month =
         scratch.text("select name::text from refundd.spans('attempts') order by until desc limit 1").await;

@@ -201,8 +201,8 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.move, refundd.why_it_stays, refundd.journal_has_a_send, refundd.refund_holds_card_number",
         "drop function if exists refundd.backlog_room",
         "alter table refundd.refunds drop column saved_channel cascade",
-        // 0047 and 0038
-        "drop function refundd.moves_are_in_the_journal, refundd.what_may_have_been_executed_stays_so, refundd.people_act_by_functions, refundd.cancel cascade",
+        // 0051, 0047 and 0038
+        "drop function refundd.moves_are_in_the_journal, refundd.lines_belong_to_refunds, refundd.cancel cascade",
         // 0036
         "drop table refundd.proposals, refundd.second_person cascade",
         "drop function if exists refundd.needs_second_person, refundd.decision_is_allowed, refundd.is_same_person, refundd.people_give_reasons,
@@ -222,8 +222,7 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.late_evidence_makes_a_version, refundd.may_have_been_executed",
         // 0019
         "drop table refundd.addresses cascade",
-        "drop trigger refunds_ready_were_sent_nowhere on refundd.refunds",
-        "drop function refundd.address_of, refundd.addresses_are_never_changed, refundd.what_is_ready_was_sent_nowhere",
+        "drop function refundd.address_of, refundd.addresses_are_never_changed",
         "drop function if exists refundd.is_where_it_was_sent",
         "alter table refundd.refunds drop column sent_to",
         "alter table refundd.channels drop column address, drop column address_since",
