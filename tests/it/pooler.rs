@@ -96,11 +96,12 @@ async fn settings_of_a_role_or_a_database_are_overridden() {
     scratch.insert("acme", "R-", 3).await;
     // Its session is from before.
     let mut own = scratch.connect().await;
+    // Long enough for the statement that overrides them, on a busy machine.
     for setting in [
         "default_transaction_isolation = 'serializable'",
-        "statement_timeout = '1ms'",
-        "lock_timeout = '1ms'",
-        "idle_in_transaction_session_timeout = '1ms'",
+        "statement_timeout = '100ms'",
+        "lock_timeout = '100ms'",
+        "idle_in_transaction_session_timeout = '100ms'",
         "synchronous_commit = off",
         "client_encoding = 'LATIN1'",
     ] {
