@@ -1,5 +1,5 @@
--- Postgres prepares the condition of each trigger of a table anew for every update, and a foreign key asks once for each row. Both
--- cost a seventh of what claims and settlements cost. What is refused stays the same.
+-- Postgres prepares the condition of each trigger of a table anew for every update, and a foreign key asks once for each row. Together
+-- they cost a tenth of a claim and a settlement. What is refused stays the same.
 
 -- As before (migration 0040). An update that names none of these columns does not look at them.
 create or replace trigger refunds_keep_what_is_owed
