@@ -17,7 +17,7 @@ use crate::node::Node;
 use crate::store::{ChannelCensus, Suspended};
 
 /// The shortest and the longest time for which a count is kept.
-const LEAST: Duration = Duration::from_secs(1);
+const LEAST: Duration = Duration::from_secs(2);
 const MOST: Duration = Duration::from_mins(5);
 
 /// The last count.

@@ -144,7 +144,7 @@ async fn the_pictures_of_the_documentation_are_made() {
         browser.go(&format!("http://{}{path}", node.daemon.address())).await;
         until("the counts are there", async || !browser.text().await.contains("still")).await;
         let picture = browser.picture(false).await;
-        assert!(picture.len() < 150_000, "{name} has {} bytes", picture.len());
+        assert!(picture.len() < 180_000, "{name} has {} bytes", picture.len());
         std::fs::write(format!("{folder}/{name}.png"), picture).unwrap();
     }
     node.stop().await;
