@@ -1,5 +1,7 @@
 //! The database keeps the laws by itself, whoever writes to it.
 
+mod triggers;
+
 use refundd::refund::State;
 use sqlx::{Executor, SqlSafeStr};
 
