@@ -11,6 +11,7 @@
 //! After the commit of a claim a refund *may have been sent*. A request is handed back only if it provably did not
 //! leave, because the permit lapsed or the node stops. Every other request is settled.
 
+mod ahead;
 mod attempt;
 mod blocked;
 mod claiming;
@@ -35,10 +36,12 @@ use tokio_util::sync::CancellationToken;
 use crate::bank::{Bank, Pool, Reserved, Tokens};
 use crate::bucket::Purpose;
 use crate::channel::Channel;
+use crate::limiter::Permit;
 use crate::node::effective_limits::EffectiveLimits;
 use crate::node::meter::Binds;
 use crate::node::reach::Reach;
 use crate::node::{Node, jittered};
+use crate::refund::RefundId;
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 use blocked::ObstacleReport;
@@ -70,6 +73,8 @@ pub struct ChannelWorker<W> {
     work: W,
     /// How many ids the bucket had after the last take; `None` if it was filled since then.
     depth: Option<u64>,
+    /// Ids that were taken for the next claim, each with its permit.
+    ahead: Vec<(RefundId, Permit)>,
     /// The last wait was long enough to open a connection.
     is_rare: bool,
     /// Until when this node reserved the breaker's probe that the next request is; `None` if it is no probe.
@@ -106,6 +111,11 @@ impl<W: Work> ChannelWorker<W> {
 
     /// Runs until `stop` is cancelled.
     pub async fn run(mut self) {
+        self.work_until_stopped().await;
+        self.put_ahead_back().await;
+    }
+
+    async fn work_until_stopped(&mut self) {
         let filled = self.wake_ups.filled(&self.channel.name);
         let stop = self.stop.clone();
         let mut departures = self.node.departures.subscribe();
@@ -121,6 +131,9 @@ impl<W: Work> ChannelWorker<W> {
         let mut next = Next::WhenFilled { not_before: Instant::now() };
         loop {
             let mut opens = None;
+            if !matches!(next, Next::Now) {
+                self.put_ahead_back().await;
+            }
             match next {
                 Next::Now => {}
                 Next::Grant(at) => {
@@ -172,6 +185,11 @@ impl<W: Work> ChannelWorker<W> {
                 biased;
                 () = stop.cancelled() => return,
                 slots = ready => slots,
+                () = tokio::time::sleep(Self::KEEPS_AHEAD), if !self.ahead.is_empty() => {
+                    self.put_ahead_back().await;
+                    next = Next::Now;
+                    continue;
+                }
             };
             self.waits.on_limit();
             let began = Instant::now();

@@ -16,6 +16,10 @@ pub const POINTS: &[(&str, &str)] = &[
         "taken_more",
         "more ids have left the bucket for left-over permits, and nothing is claimed for these ids",
     ),
+    (
+        "taken_ahead",
+        "ids have left the bucket for the next claim of a channel without limits, and nothing is claimed for these ids",
+    ),
     ("counting", "permits are spent and committed, and the ledger has not counted them"),
     ("claimed", "the claim is committed, and nothing is sent"),
     ("sending", "the permit's span has begun, and no byte has left"),

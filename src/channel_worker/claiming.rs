@@ -175,15 +175,7 @@ impl<W: Work> ChannelWorker<W> {
             self.work.start(attempt, leased, resources.slots.pop(), resources.connections.pop());
         }
         if !claimed.beyond.is_empty() {
-            match self.node.bucket.put_back(&channel.name, &claimed.beyond).await {
-                Ok(depth) => self.depth = Some(depth),
-                Err(error) => {
-                    tracing::debug!(
-                        channel.name = %channel.name, error = %chain(&error),
-                        "Failed to put ids back into the bucket; they come back from their rows",
-                    );
-                }
-            }
+            self.put_back(&claimed.beyond).await;
         }
         self.met_unclaimable = !claimed.is_refused() && !claimed.stale.is_empty();
         self.follow_up(channel, taken, claimed).await

@@ -38,8 +38,7 @@ impl<W: Work> ChannelWorker<W> {
             self.notices.wasted = false;
         }
         let began = Instant::now();
-        let taken = self.work.take(&self.node, &self.wake_ups, channel, want).await;
-        self.node.metrics.take(name, W::PURPOSE, answer_of(&taken));
+        let taken = self.take(channel, want).await;
         if matches!(taken, Ok(Take::Granted { .. } | Take::Denied { .. })) {
             self.forgot = false;
         }
@@ -52,12 +51,15 @@ impl<W: Work> ChannelWorker<W> {
                 if feed {
                     self.wake_ups.nudge(name);
                 }
-                let next = self.claim_and_start(channel, taken, resources).await?;
+                let ahead = self.ask_ahead(channel, taken.len());
+                let (next, ahead) = tokio::join!(self.claim_and_start(channel, taken, resources), ahead);
+                self.note_ahead(ahead);
+                let next = next?;
                 self.blocked.note_claim();
                 let again = again.map(|again| began + again.span.min(longest));
                 Ok(match (next, again) {
                     // If Redis forgot the bucket, rows may be due although the bucket is empty.
-                    (Next::Now, again) if depth == 0 => {
+                    (Next::Now, again) if depth == 0 && self.ahead.is_empty() => {
                         self.wake_ups.nudge(name);
                         Next::WhenFilled { not_before: again.unwrap_or(began) }
                     }
@@ -112,6 +114,17 @@ impl<W: Work> ChannelWorker<W> {
         }
     }
 
+    /// Takes up to `want` ids: those that were taken ahead, or ids from the bucket.
+    async fn take(&mut self, channel: &Channel, want: u32) -> Result<Take, BucketError> {
+        if let Some(taken) = self.take_of_ahead(want) {
+            let depth = self.depth.unwrap_or(1);
+            return Ok(Take::Granted { taken, depth, feed: false, again: None, stricter_rules: Vec::new() });
+        }
+        let taken = self.work.take(&self.node, &self.wake_ups, channel, want).await;
+        self.node.metrics.take(&channel.name, W::PURPOSE, answer_of(&taken));
+        taken
+    }
+
     /// Notes the bucket's depth. Other loops and people see the depth of the buckets for sends only.
     pub(super) fn note_depth(&mut self, depth: u64) {
         self.depth = Some(depth);
@@ -143,7 +156,7 @@ impl<W: Work> ChannelWorker<W> {
 }
 
 /// The metric's label for the result of a take.
-fn answer_of(taken: &Result<Take, BucketError>) -> &'static str {
+pub(super) fn answer_of(taken: &Result<Take, BucketError>) -> &'static str {
     match taken {
         Ok(Take::Granted { .. }) => "granted",
         Ok(Take::Denied { .. }) => "denied",

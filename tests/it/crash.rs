@@ -53,10 +53,11 @@ impl Way {
     const RETENTION: Duration = Duration::from_mins(10);
 }
 
-/// With a bank that can be asked or a limit that is always counted, for the points on that way.
+/// With a bank that can be asked, a limit that is always counted, or no limit, for the points on that way.
 fn channels(point: &str, way: Way) -> String {
     let text = match point {
         "counting" => CHANNELS.replace("per = ", "algorithm = \"sliding_log\"\nper = "),
+        "taken_ahead" => CHANNELS.replace("limits = [\"acme\"]", "limits = []"),
         _ => CHANNELS.to_owned(),
     };
     match (point, way) {

@@ -1,5 +1,7 @@
 //! One refund's journey through a running node, and what each answer of the bank makes of it.
 
+mod ahead;
+
 use std::time::Duration;
 
 use playground::bank::Step;

@@ -1,0 +1,87 @@
+//! Ids that a worker takes before it has slots for them, so that a claim need not wait for Redis.
+//!
+//! Only the worker for sends of a channel without limits does this: such a take spends no permits, and its refunds are
+//! still `ready`. A worker keeps the ids only while it goes on at once. Before it waits for anything else it puts them back
+//! into the bucket, where other nodes find them. If it cannot, they come back from their rows, as after a crash.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::round::answer_of;
+use super::{ChannelWorker, Work};
+use crate::bucket::{Order, Purpose, Take};
+use crate::channel::Channel;
+use crate::crash;
+use crate::limiter::Permit;
+use crate::refund::RefundId;
+use crate::telemetry::chain;
+
+impl<W: Work> ChannelWorker<W> {
+    /// The longest wait for a slot with ids that were taken ahead.
+    pub(super) const KEEPS_AHEAD: Duration = Duration::from_millis(20);
+
+    /// Takes ids for the next claim while this one, of `claiming` ids, commits: as many as there are slots that may be
+    /// free when it ends. The future does nothing for other work, and while the bucket is empty.
+    pub(super) fn ask_ahead(
+        &self,
+        channel: &Arc<Channel>,
+        claiming: usize,
+    ) -> impl Future<Output = Option<Take>> + Send + use<W> {
+        let is_plain = W::PURPOSE == Purpose::Send && channel.limits.is_empty() && self.probe.is_none();
+        let asks = is_plain && self.ahead.is_empty() && self.depth != Some(0) && !self.stop.is_cancelled();
+        let claiming = u32::try_from(claiming).unwrap_or(u32::MAX);
+        let want = if asks { channel.max_in_flight.saturating_sub(claiming) } else { 0 };
+        let order = Order { want, low_water: self.wake_ups.low_water(), lead_time: self.work.lead_time() };
+        let (node, channel) = (self.node.clone(), Arc::clone(channel));
+        async move {
+            if want == 0 {
+                return None;
+            }
+            let taken = node.bucket.take(&channel, order).await;
+            node.metrics.take(&channel.name, W::PURPOSE, answer_of(&taken));
+            crash::point("taken_ahead");
+            // The next round asks again, and acts on what is wrong.
+            taken.ok()
+        }
+    }
+
+    /// Keeps what was taken ahead.
+    pub(super) fn note_ahead(&mut self, ahead: Option<Take>) {
+        if let Some(Take::Granted { taken, depth, feed, .. }) = ahead {
+            self.ahead = taken;
+            self.note_depth(depth);
+            if feed {
+                self.wake_ups.nudge(&self.channel.name);
+            }
+        }
+    }
+
+    /// Takes up to `want` of the ids that were taken ahead; `None` if there are none.
+    pub(super) fn take_of_ahead(&mut self, want: u32) -> Option<Vec<(RefundId, Permit)>> {
+        let rest = self.ahead.split_off(self.ahead.len().min(want as usize));
+        Some(std::mem::replace(&mut self.ahead, rest)).filter(|taken| !taken.is_empty())
+    }
+
+    /// Puts the ids that were taken ahead back into the bucket.
+    pub(super) async fn put_ahead_back(&mut self) {
+        if self.ahead.is_empty() {
+            return;
+        }
+        let ids: Vec<RefundId> = self.ahead.drain(..).map(|(id, _)| id).collect();
+        self.put_back(&ids).await;
+        // This worker may go to sleep until the bucket is filled.
+        self.wake_ups.filled(&self.channel.name).notify_one();
+    }
+
+    /// Puts ids that no claim has used back into the bucket, the oldest first.
+    pub(super) async fn put_back(&mut self, ids: &[RefundId]) {
+        let name = &self.channel.name;
+        match self.node.bucket.put_back(name, ids).await {
+            Ok(depth) => self.depth = Some(depth),
+            Err(error) => tracing::debug!(
+                channel.name = %name, error = %chain(&error),
+                "Failed to put ids back into the bucket; they come back from their rows",
+            ),
+        }
+    }
+}
