@@ -134,6 +134,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     ),
     (50, "names_of_permits_are_near", include_str!("../../migrations/0050_names_of_permits_are_near.sql")),
     (51, "usual_moves_cost_less", include_str!("../../migrations/0051_usual_moves_cost_less.sql")),
+    (52, "enqueue_names_what_differs", include_str!("../../migrations/0052_enqueue_names_what_differs.sql")),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

@@ -154,7 +154,18 @@ async fn enqueue_saves_once_and_tells_a_repeat_from_a_conflict() {
     let code = |error: &sqlx::Error| {
         error.as_database_error().and_then(sqlx::error::DatabaseError::code).map(|c| c.to_string())
     };
-    assert_eq!(code(&scratch.sql_error(&call(6)).await).as_deref(), Some("RD001"));
+    let detail = async |call: &str| {
+        let error = scratch.sql_error(call).await;
+        assert_eq!(code(&error).as_deref(), Some("RD001"), "{error}");
+        let error = error.into_database_error().unwrap().downcast::<sqlx::postgres::PgDatabaseError>();
+        error.detail().unwrap().to_owned()
+    };
+    assert_eq!(detail(&call(6)).await, "What differs: amount_minor (saved 5, sent 6).");
+    let all = "select refundd.enqueue('R-1', 'globex', 'P-2', 6, 'USD', '{}')";
+    assert_eq!(
+        detail(all).await,
+        "What differs: channel (saved acme, sent globex), payment_ref, amount_minor (saved 5, sent 6), currency (saved EUR, sent USD), payload."
+    );
     let unknown = "select refundd.enqueue('R-2', 'nobody', 'P-1', 5, 'EUR')";
     assert_eq!(code(&scratch.sql_error(unknown).await).as_deref(), Some("RD004"));
     scratch.sql("update refundd.channels set max_backlog = 1, full_since = now()").await;

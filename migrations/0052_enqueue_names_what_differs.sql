@@ -1,0 +1,63 @@
+-- The conflict of a repeated ref says in which fields the two differ, as every other way of saving does. The rest of the function is as in
+-- migration 0040.
+create or replace function refundd.enqueue(
+    refund_ref text, channel text, payment_ref text, amount_minor bigint, currency text,
+    payload jsonb default null, due_at timestamptz default null, deadline_at timestamptz default null,
+    out id bigint, out state text, out created boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    lane refundd.channels%rowtype;
+    kept refundd.refunds%rowtype;
+    mine text[] := refundd.channels_of_producer();
+begin
+    if enqueue.channel <> all (mine) then
+        raise exception 'role "%" may not use channel "%"', session_user, enqueue.channel
+            using errcode = 'insufficient_privilege', hint = 'The owner of the schema binds a producer to its channels: refundd.bind_producer().';
+    end if;
+    select r.* into kept from refundd.refunds r where r.refund_ref = enqueue.refund_ref;
+    if not found then
+        select c.* into lane from refundd.channels c where c.channel = enqueue.channel;
+        if not found or lane.retired_at is not null then
+            raise exception 'channel "%" is run by no node', enqueue.channel
+                using errcode = 'RD004', hint = 'Channels are named in the nodes'' configuration file, [channel.NAME].';
+        end if;
+        if lane.full_since is not null then
+            raise exception 'channel "%" already has max_backlog = % refunds waiting', enqueue.channel, lane.max_backlog
+                using errcode = 'RD005', hint = 'Try again later, or raise max_backlog in the channel''s configuration.';
+        end if;
+        insert into refundd.refunds as r (refund_ref, channel, payment_ref, amount_minor, currency, payload, due_at, deadline_at)
+        values (enqueue.refund_ref, enqueue.channel, enqueue.payment_ref, enqueue.amount_minor, enqueue.currency,
+                enqueue.payload, coalesce(enqueue.due_at, now()), enqueue.deadline_at)
+        on conflict on constraint refunds_ref_is_unique_for_ever do nothing
+        returning r.id, r.state into enqueue.id, enqueue.state;
+        if found then
+            created := true;
+            return;
+        end if;
+        -- Another transaction saved the same ref meanwhile; its row is committed by now.
+        select r.* into strict kept from refundd.refunds r where r.refund_ref = enqueue.refund_ref;
+    end if;
+    -- due_at and deadline_at are wishes about time and may differ on a repeat; what is owed may not.
+    if (kept.payment_ref, kept.amount_minor, kept.currency)
+        is distinct from (enqueue.payment_ref, enqueue.amount_minor, enqueue.currency)
+        or enqueue.channel is distinct from kept.channel and enqueue.channel is distinct from kept.saved_channel
+        or kept.payload is distinct from enqueue.payload then
+        raise exception 'refund_ref "%" is already taken by % with other content', enqueue.refund_ref,
+                case when kept.channel <> all (mine) then 'a refund' else 'refund ' || kept.id end
+            using errcode = 'RD001', hint = 'A refund_ref names one refund for ever; use another, or send the same content.',
+                  -- Only values that cannot be private are shown.
+                  detail = case when kept.channel <> all (mine) then 'It is a refund of a channel that this role may not use.'
+                                else 'What differs: ' || concat_ws(', ',
+                       case when enqueue.channel is distinct from kept.channel and enqueue.channel is distinct from kept.saved_channel
+                            then format('channel (saved %s, sent %s)', kept.channel, enqueue.channel) end,
+                       case when kept.payment_ref is distinct from enqueue.payment_ref then 'payment_ref' end,
+                       case when kept.amount_minor is distinct from enqueue.amount_minor
+                            then format('amount_minor (saved %s, sent %s)', kept.amount_minor, coalesce(enqueue.amount_minor::text, 'null')) end,
+                       case when kept.currency is distinct from enqueue.currency
+                            then format('currency (saved %s, sent %s)', kept.currency, coalesce(enqueue.currency, 'null')) end,
+                       case when kept.payload is distinct from enqueue.payload then 'payload' end) || '.' end;
+    end if;
+    id := kept.id;
+    state := kept.state;
+    created := false;
+end $$;
