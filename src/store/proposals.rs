@@ -61,8 +61,8 @@ pub struct ProposalFilter {
     pub channel: Option<String>,
     /// The channels whose refunds exist for the one who asks; `None` for all.
     pub channels: Option<Vec<String>>,
-    /// Only proposals about this refund.
-    pub refund: Option<RefundId>,
+    /// Only proposals about these refunds.
+    pub refunds: Option<Vec<RefundId>>,
     /// Only proposals made after this one.
     pub after: Option<ProposalId>,
     /// The most proposals of the answer.
@@ -147,7 +147,7 @@ const LIST: Statement = statement!(concat!(
       where p.ended_as is null and p.expires_at > now()
         and (:channel::text is null or p.channel = :channel)
         and (:channels::text[] is null or p.channel = any(:channels))
-        and (:refund::bigint is null or p.refund_id = :refund)
+        and (:refunds::bigint[] is null or p.refund_id = any(:refunds))
         and (:after::bigint is null or p.id > :after)
       order by p.id limit :most"
 ));
@@ -228,7 +228,7 @@ impl Store {
             LIST,
             channel: filter.channel,
             channels: filter.channels,
-            refund: filter.refund.map(|id| id.0),
+            refunds: filter.refunds.as_ref().map(|ids| ids.iter().map(|id| id.0).collect::<Vec<_>>()),
             after: filter.after.map(|id| id.0),
             most: i64::from(filter.limit),
         );

@@ -1,29 +1,29 @@
-//! `GET /review`: the refunds that wait for a person, with their evidence; `POST /review`: what a person decided about some of
-//! them. A decision names the version that the list showed, so it is refused if the refund has moved since.
+//! `GET /review`: the refunds that wait for a person, with their evidence.
+
+mod decide;
 
 use std::collections::HashMap;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Query, State};
 use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::{Value, json};
 
-use super::super::review::{DecisionResult, carry_out, read};
 use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
-use super::form::{Form, FormKey};
+use super::form::FormKey;
 use super::overview::wrong_query;
-use super::parts::{cell, count, foreign, head, news, reason, span, state, time, whole};
+use super::parts::{cell, count, foreign, head, news, reason, span, state, time};
 use super::story::line;
 use super::watch::patience;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId, State as RefundState};
-use crate::store::{Evidence, ReviewFilter};
+use crate::store::{Evidence, ProposalFilter, ReviewFilter, WaitingProposal};
+pub(in crate::http) use decide::decide;
 
 /// Refunds on one page.
 const MOST: u32 = 50;
@@ -77,7 +77,7 @@ pub(in crate::http) async fn show(
             Some((one.channel.as_str(), *one.counts.get(&RefundState::Review).filter(|count| **count > 0)?))
         })
         .collect();
-    let (refunds, evidence, proposed, now) = {
+    let (refunds, evidence, proposals, proposed, now) = {
         let _one_of_few = api.lists.acquire().await;
         let refunds = api.node.store.in_review(&filter).await.map_err(|error| Problem::store(&error))?;
         let ids: Vec<RefundId> = refunds.iter().map(|refund| refund.id).collect();
@@ -87,10 +87,13 @@ pub(in crate::http) async fn show(
         for (id, one) in all {
             evidence.entry(id).or_default().push(one);
         }
+        let about = ProposalFilter { refunds: Some(ids), limit: MOST, ..ProposalFilter::default() };
+        let proposals = api.node.store.proposals(&about).await.map_err(|error| Problem::store(&error))?;
         let proposed = api.node.store.count_proposals().await.map_err(|error| Problem::store(&error))?;
         let now = api.node.store.now().await.map_err(|error| Problem::store(&error))?;
-        (refunds, evidence, proposed, now)
+        (refunds, evidence, proposals, proposed, now)
     };
+    let list = List { refunds: &refunds, evidence, proposals, now };
     let two_people = TwoPeople::read(&api).await?;
     let proposed: u64 =
         proposed.iter().filter(|(channel, _)| who.has_channel(channel)).map(|(_, count)| count).sum();
@@ -113,14 +116,14 @@ pub(in crate::http) async fn show(
         } @else if who.may(CallerScope::Review) {
             form #decisions.sides method="post" action="/review" {
                 (key.field())
-                div { (table(&refunds, &evidence, now, true)) }
+                div { (list.table(true)) }
                 section.controls aria-labelledby="decide" {
                     h2 #decide { "Decide about the chosen refunds" }
                     (decision_fields(&who, &choices(RefundState::Review), &two_people.in_general()))
                     button.primary { "Write the decision" }
                 }
             }
-        } @else { (table(&refunds, &evidence, now, false)) }
+        } @else { (list.table(false)) }
         (pager(&wanted, &refunds))
     };
     Ok(key.keep(Page::new(Tab::Review, "Review", &who, body).every(EVERY)))
@@ -140,57 +143,66 @@ fn filter_form(channel: &str, waiting: &[(&str, u64)]) -> Markup {
     }
 }
 
-fn table(
-    refunds: &[Refund],
-    evidence: &HashMap<RefundId, Vec<Evidence>>,
+/// The refunds of one page of the list, with what is known about them.
+struct List<'l> {
+    refunds: &'l [Refund],
+    evidence: HashMap<RefundId, Vec<Evidence>>,
+    /// The decisions about them that wait for a second person.
+    proposals: Vec<WaitingProposal>,
     now: Timestamp,
-    may_decide: bool,
-) -> Markup {
-    html! {
-        @if may_decide { p.all hidden { label { input #all type="checkbox"; " Choose all refunds of this page" } } }
-        table.stack role="table" {
-            (head("Refunds that wait for a person, the lowest id first", &NAMES[usize::from(!may_decide)..]))
-            tbody role="rowgroup" {
-                @for refund in refunds { (row(refund, evidence.get(&refund.id).map_or(&[][..], Vec::as_slice), now, may_decide)) }
+}
+
+impl List<'_> {
+    fn table(&self, may_decide: bool) -> Markup {
+        html! {
+            @if may_decide { p.all hidden { label { input #all type="checkbox"; " Choose all refunds of this page" } } }
+            table.stack role="table" {
+                (head("Refunds that wait for a person, the lowest id first", &NAMES[usize::from(!may_decide)..]))
+                tbody role="rowgroup" { @for refund in self.refunds { (self.row(refund, may_decide)) } }
             }
         }
     }
-}
 
-fn row(refund: &Refund, evidence: &[Evidence], now: Timestamp, may_decide: bool) -> Markup {
-    html! {
-        tr role="row" data-row={ (refund.id) "@" (refund.version) } {
-            @if may_decide {
-                (cell("Choose", &html! {
-                    input type="checkbox" name="refund" value={ (refund.id) "@" (refund.version) }
-                        aria-label={ "Choose refund " (refund.refund_ref) ", version " (refund.version) };
+    fn row(&self, refund: &Refund, may_decide: bool) -> Markup {
+        let evidence = self.evidence.get(&refund.id).map_or(&[][..], Vec::as_slice);
+        let proposal = self.proposals.iter().find(|one| one.proposal.refund_id == refund.id);
+        html! {
+            tr role="row" data-row={ (refund.id) "@" (refund.version) } {
+                @if may_decide {
+                    (cell("Choose", &html! {
+                        input type="checkbox" name="refund" value={ (refund.id) "@" (refund.version) }
+                            aria-label={ "Choose refund " (refund.refund_ref) ", version " (refund.version) };
+                    }))
+                }
+                th scope="row" role="rowheader" {
+                    a href={ "/refunds/" (refund.id) } { (foreign(&refund.refund_ref)) } span.at { "version " (refund.version) }
+                    @if let Some(WaitingProposal { proposal, .. }) = proposal {
+                        span.at { a href="/approvals" { (state(proposal.state)) " was proposed" } " by " (foreign(&proposal.by)) }
+                    }
+                }
+                (cell("Amount", &html! { (refund.money) }))
+                (cell("Channel", &html! { a href={ "/channels/" (refund.channel) } { (foreign(&refund.channel)) } }))
+                (cell("In review for", &html! {
+                    @match in_review_since(evidence) {
+                        Some(since) => (span(self.now.duration_since(since).unsigned_abs())),
+                        None => span.none { "not known" },
+                    }
+                    span.at { "saved " (span(self.now.duration_since(refund.created_at).unsigned_abs())) " ago" }
+                }))
+                (cell("Why, and the evidence", &html! {
+                    (reason(refund.reason.as_deref().unwrap_or("no reason was written")))
+                    details {
+                        summary { (count(evidence.len() as u64, "line")) " of the journal" span.hidden { " about " (refund.refund_ref) } }
+                        ol.story { @for one in evidence { (line(one)) } }
+                    }
+                }))
+                (cell("May have been executed", &html! {
+                    @match refund.uncertain_since {
+                        Some(since) => { "since " (time(since)) }
+                        None => "no: it is safe to send again",
+                    }
                 }))
             }
-            th scope="row" role="rowheader" {
-                a href={ "/refunds/" (refund.id) } { (foreign(&refund.refund_ref)) } span.at { "version " (refund.version) }
-            }
-            (cell("Amount", &html! { (refund.money) }))
-            (cell("Channel", &html! { a href={ "/channels/" (refund.channel) } { (foreign(&refund.channel)) } }))
-            (cell("In review for", &html! {
-                @match in_review_since(evidence) {
-                    Some(since) => (span(now.duration_since(since).unsigned_abs())),
-                    None => span.none { "not known" },
-                }
-                span.at { "saved " (span(now.duration_since(refund.created_at).unsigned_abs())) " ago" }
-            }))
-            (cell("Why, and the evidence", &html! {
-                (reason(refund.reason.as_deref().unwrap_or("no reason was written")))
-                details {
-                    summary { (count(evidence.len() as u64, "line")) " of the journal" span.hidden { " about " (refund.refund_ref) } }
-                    ol.story { @for one in evidence { (line(one)) } }
-                }
-            }))
-            (cell("May have been executed", &html! {
-                @match refund.uncertain_since {
-                    Some(since) => { "since " (time(since)) }
-                    None => "no: it is safe to send again",
-                }
-            }))
         }
     }
 }
@@ -219,76 +231,4 @@ fn pager(wanted: &Wanted, refunds: &[Refund]) -> Markup {
             }
         }
     }
-}
-
-/// `POST /review`.
-pub(in crate::http) async fn decide(
-    State(api): State<Api>,
-    who: Who,
-    request: Request,
-) -> Result<Page, Problem> {
-    let (head, body) = request.into_parts();
-    let form = Form::read(&api, &head, body).await?;
-    if form.all("refund").next().is_none() {
-        let error = FieldError::new(
-            "refund",
-            None,
-            "none is chosen: go back, and choose the refunds that you decide about",
-        );
-        return Err(Problem::invalid(vec![error]));
-    }
-    let decisions = read(&as_json(&form), &who).map_err(Problem::invalid)?;
-    let results = carry_out(&api, &who, decisions).await?;
-    let (done, others): (Vec<&DecisionResult>, Vec<_>) =
-        results.results.iter().partition(|one| one.is_decided());
-    let (proposed, not): (Vec<&DecisionResult>, Vec<_>) =
-        others.into_iter().partition(|one| one.is_proposed());
-    let title = if done.is_empty() && !proposed.is_empty() { "Not decided yet" } else { "Decided" };
-    let body = html! {
-        h1 { (title) }
-        p.notice role="status" {
-            (whole(done.len() as u64)) " of " (count(results.results.len() as u64, "refund")) " decided"
-            @if !proposed.is_empty() {
-                "; " (proposed.len()) @if proposed.len() == 1 { " waits" } @else { " wait" } " for a second person"
-            }
-            @if not.is_empty() { "." } @else { "; the others are listed below with the reason." }
-        }
-        @if !proposed.is_empty() {
-            h2 { "Waiting for a second person" }
-            p { "Nothing has moved yet. Another person approves or withdraws these decisions on the page of "
-                a href="/approvals" { "approvals" } "." }
-            ul { @for one in &proposed { li { (result(one, false)) } } }
-        }
-        @if !not.is_empty() {
-            h2 { "Not decided" }
-            ul { @for one in &not { li { (result(one, true)) } } }
-        }
-        @if !done.is_empty() {
-            h2 { "Decided" }
-            ul { @for one in &done { li { (result(one, true)) } } }
-        }
-        p { a href="/review" { "Back to the review list" } }
-    };
-    Ok(Page::new(Tab::Review, title, &who, body))
-}
-
-/// What became of one decision. The message about a proposal is for programs.
-fn result(one: &DecisionResult, with_message: bool) -> Markup {
-    html! {
-        a href={ "/refunds/" (one.id) } { "Refund " (one.id) }
-        @if let Some(now) = one.state { " is " (state(now)) }
-        @if let Some(version) = one.version { ", version " (version) }
-        @if let Some(words) = one.words().filter(|_| with_message) { ": " (foreign(&words)) }
-    }
-}
-
-/// The form as the body of `POST /v1/review`, so that both doors have the same checks.
-fn as_json(form: &Form) -> Value {
-    let refund = |text: &str| {
-        let (id, version) = text.split_once('@').unwrap_or((text, ""));
-        json!({ "id": id, "version": version.parse::<i32>().ok() })
-    };
-    let mut body = form.object(&["state", "reason", "by", "confirm"]);
-    body.insert("refunds".to_owned(), form.all("refund").map(refund).collect());
-    Value::Object(body)
 }

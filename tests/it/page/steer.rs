@@ -149,7 +149,9 @@ async fn a_second_person_approves_and_withdraws_on_the_page() {
         assert!(decided.contains(words), "{words}: {decided}");
     }
     let first = scratch.number("select min(id) from refundd.proposals").await;
-    assert!(see(&node, "/review").await.text.contains("2 decisions"));
+    let review = see(&node, "/review").await.text;
+    assert!(review.contains("2 decisions"), "{review}");
+    assert_eq!(review.matches(" was proposed</a> by ").count(), 2, "of three refunds: {review}");
     assert!(see(&node, "/refunds/1").await.text.contains("waits for a second person"));
     let list = see(&node, "/approvals").await.text;
     assert_eq!(rows(&list), 2, "{list}");
