@@ -14,7 +14,6 @@ use super::{Api, Json, Problem, Who};
 use crate::channel::Channel;
 use crate::desk::channel::{BankStatus, BindsSeen, ChannelStatus, LimitAwaited, LimitStatus};
 use crate::node::Node;
-use crate::refund::ChannelName;
 use crate::store::ChannelCensus;
 
 /// How long a person waits for the first count. The store's own time-out ends sooner if Postgres is away.
@@ -63,27 +62,22 @@ pub(super) fn statuses<'c>(
     node: &Node,
     census: impl Iterator<Item = &'c ChannelCensus>,
 ) -> Vec<ChannelStatus> {
-    let (running, depths) = (node.running(), node.depths());
+    let running = node.running();
     let running: HashMap<&str, &Arc<Channel>> =
         running.channels.iter().map(|channel| (channel.name.as_str(), channel)).collect();
     let status = |census: &ChannelCensus| {
         let channel = running.get(census.channel.as_str());
-        channel.map_or_else(|| ChannelStatus::of(census), |channel| status(node, census, channel, &depths))
+        channel.map_or_else(|| ChannelStatus::of(census), |channel| status(node, census, channel))
     };
     census.map(status).collect()
 }
 
 /// One channel that this node runs.
-fn status(
-    node: &Node,
-    census: &ChannelCensus,
-    channel: &Channel,
-    depths: &HashMap<ChannelName, u64>,
-) -> ChannelStatus {
+fn status(node: &Node, census: &ChannelCensus, channel: &Channel) -> ChannelStatus {
     let mut status = ChannelStatus::of(census);
     let name = &channel.name;
     status.max_backlog = channel.max_backlog;
-    status.note_depth(depths.get(name).copied());
+    status.note_depth(node.depth_seen_within(name, Duration::MAX));
     status.limits = Some(channel.limits.iter().map(|limit| LimitStatus::of(limit)).collect());
     for (shown, limit) in status.limits.iter_mut().flatten().zip(&channel.limits) {
         shown.stricter_rule = node.status_report.stricter_rule(&limit.name);

@@ -13,20 +13,23 @@ use std::fmt::Write;
 /// DEL, C1), the zero-width characters, the bidirectional controls, the separators of lines, variation selectors and tags.
 #[must_use]
 pub fn is_hidden(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{ad}'
-                | '\u{34f}'
-                | '\u{61c}'
-                | '\u{180b}'..='\u{180f}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{fe00}'..='\u{fe0f}'
-                | '\u{feff}'
-                | '\u{e0000}'..='\u{e0fff}'
-        )
+    // Nearly every character, and pages have a hundred thousand.
+    let is_plain = matches!(character, ' '..='~');
+    !is_plain
+        && (character.is_control()
+            || matches!(
+                character,
+                '\u{ad}'
+                    | '\u{34f}'
+                    | '\u{61c}'
+                    | '\u{180b}'..='\u{180f}'
+                    | '\u{200b}'..='\u{200f}'
+                    | '\u{2028}'..='\u{202e}'
+                    | '\u{2060}'..='\u{206f}'
+                    | '\u{fe00}'..='\u{fe0f}'
+                    | '\u{feff}'
+                    | '\u{e0000}'..='\u{e0fff}'
+            ))
 }
 
 /// A number with its noun: `1 refund`, `2 refunds`.

@@ -76,12 +76,15 @@ impl Standing {
 }
 
 /// The order of the channels on the page: those that need somebody come first, then by name.
-pub(super) fn order(census: &ChannelCensus, cluster: &Cluster) -> (bool, Standing, Reverse<bool>, String) {
+pub(super) fn order<'c>(
+    census: &'c ChannelCensus,
+    cluster: &Cluster,
+) -> (bool, Standing, Reverse<bool>, &'c str) {
     let standing = Standing::of(census, cluster);
     let has_work = census.counts.iter().any(|(state, count)| !state.is_end() && *count > 0);
     // A channel that nobody runs and that has nothing to do is history.
     let is_history = standing == Standing::NotRun && !has_work;
-    (is_history, standing, Reverse(needs_somebody(census)), census.channel.clone())
+    (is_history, standing, Reverse(needs_somebody(census)), &census.channel)
 }
 
 /// Whether refunds wait for a person or will be late.
