@@ -101,6 +101,13 @@ impl Default for MeterReading {
     }
 }
 
+impl MeterReading {
+    /// Of how many seconds a share is after so many were watched: what is older than a minute hardly counts.
+    pub fn over(watched_s: u64) -> u32 {
+        u32::try_from(watched_s).unwrap_or(u32::MAX).clamp(1, 60)
+    }
+}
+
 /// The meter of one channel.
 #[derive(Debug)]
 pub struct Meter(Mutex<Inner>);

@@ -154,7 +154,7 @@ impl BankStatus {
 impl BindsSeen {
     pub fn new(reading: &MeterReading) -> Self {
         let limit = reading.limit.as_ref().map(ToString::to_string);
-        let over_seconds = u32::try_from(reading.watched.as_secs()).unwrap_or(MINUTE).clamp(1, MINUTE);
+        let over_seconds = MeterReading::over(reading.watched.as_secs());
         BindsSeen { binds: reading.binds, share: reading.share, over_seconds, limit }
     }
 
@@ -167,7 +167,9 @@ impl BindsSeen {
 
     /// From the texts of a node's report; `None` for a kind of another version.
     pub fn named(binds: &str, share: Option<f64>, over: Option<i32>, limit: Option<String>) -> Option<Self> {
-        let over_seconds = over.and_then(|over| u32::try_from(over).ok()).unwrap_or(MINUTE).clamp(1, MINUTE);
+        // An older node says nothing, and its shares are of a minute.
+        let over_seconds =
+            MeterReading::over(over.and_then(|over| u64::try_from(over).ok()).unwrap_or(u64::MAX));
         Some(BindsSeen { binds: Binds::named(binds)?, share: share.unwrap_or(0.0), over_seconds, limit })
     }
 

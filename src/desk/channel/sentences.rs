@@ -49,14 +49,12 @@ impl SuspensionStatus {
 
     /// The sentence, with the next probe of a breaker and the command that ends it.
     pub fn with_way_out(&self) -> String {
-        let probe = self.next_probe().map(|probe| format!("; {probe}")).unwrap_or_default();
         let end = self.end_with.as_ref().map(|command| format!(". End it with: {command}"));
-        format!("{}{probe}{}", self.sentence(), end.unwrap_or_default())
+        self.with_probe() + &end.unwrap_or_default()
     }
 
     /// The sentence, with the next probe of a breaker and the request over HTTP that ends it.
     pub fn with_request(&self) -> String {
-        let probe = self.next_probe().map(|probe| format!("; {probe}")).unwrap_or_default();
         let end = match self.suspended_by {
             SuspendedBy::All => Some("POST /v1/resume".to_owned()),
             SuspendedBy::Person => Some(format!("POST /v1/channels/{}/resume", self.channel)),
@@ -65,8 +63,13 @@ impl SuspensionStatus {
             }),
             SuspendedBy::Cooling => None,
         };
-        let end = end.map(|request| format!("; end it with {request}")).unwrap_or_default();
-        format!("{}{probe}{end}", self.sentence())
+        let end = end.map(|request| format!("; end it with {request}"));
+        self.with_probe() + &end.unwrap_or_default()
+    }
+
+    fn with_probe(&self) -> String {
+        let probe = self.next_probe().map(|probe| format!("; {probe}"));
+        self.sentence() + &probe.unwrap_or_default()
     }
 
     fn next_probe(&self) -> Option<String> {

@@ -11,7 +11,7 @@ pub(super) fn measured(reading: &MeterReading) -> Map<String, Value> {
     if *binds != Binds::Nothing {
         measured.insert("binds".to_owned(), json!(binds.as_str()));
         measured.insert("binds_share".to_owned(), json!((share * 100.0).round() / 100.0));
-        measured.insert("binds_over_seconds".to_owned(), json!(watched.as_secs().clamp(1, 60)));
+        measured.insert("binds_over_seconds".to_owned(), json!(MeterReading::over(watched.as_secs())));
         if let Some(limit) = limit {
             measured.insert("binds_limit".to_owned(), json!(limit.as_str()));
         }
