@@ -13,7 +13,7 @@ use crate::harness::{Scratch, TestNode, depth, until, within};
 async fn ids_taken_ahead_go_back_to_their_place_when_no_slot_becomes_free() {
     let scratch = Scratch::new().await;
     let answers_after = Duration::from_secs(5);
-    scratch.bank.then("acme", Step::pays().after(answers_after));
+    scratch.bank.next("acme", (0..8).map(|_| Step::pays().after(answers_after)));
     let channels = UNLIMITED.replace("timeout = \"1s\"", "timeout = \"20s\"");
     let node = TestNode::start(&scratch, "a", &format!("{channels}max_in_flight = 8\n")).await;
     scratch.insert("acme", "A-", 3).await;
@@ -26,6 +26,9 @@ async fn ids_taken_ahead_go_back_to_their_place_when_no_slot_becomes_free() {
             && depth(&scratch.bucket(), Purpose::Send, &acme).await == 25
     })
     .await;
+    // Ids that are not put back are filled in a second time, 2 s later.
+    let metrics = node.get("/metrics").await.text;
+    assert!(metrics.contains("refundd_fed_total{channel=\"acme\"} 33\n"), "{metrics}");
     ends_as(&scratch, State::Succeeded, 33).await;
     let ledger = scratch.bank.ledger();
     assert!(ledger.repeated().is_empty() && ledger.all().len() == 33);
