@@ -40,19 +40,23 @@ impl<W: Work> ChannelWorker<W> {
             let taken = node.bucket.take(&channel, order).await;
             node.metrics.take(&channel.name, W::PURPOSE, answer_of(&taken));
             crash::point("taken_ahead");
-            // The next round asks again, and acts on what is wrong.
             taken.ok()
         }
     }
 
     /// Keeps what was taken ahead.
     pub(super) fn note_ahead(&mut self, ahead: Option<Take>) {
-        if let Some(Take::Granted { taken, depth, feed, .. }) = ahead {
-            self.ahead = taken;
-            self.note_depth(depth);
-            if feed {
-                self.wake_ups.nudge(&self.channel.name);
+        match ahead {
+            Some(Take::Granted { taken, depth, feed, .. }) => {
+                self.ahead = taken;
+                self.note_depth(depth);
+                if feed {
+                    self.wake_ups.nudge(&self.channel.name);
+                }
             }
+            Some(Take::ClockStepped { by_us }) => self.note_clock_step(by_us),
+            // The next round asks again.
+            _ => {}
         }
     }
 

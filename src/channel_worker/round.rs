@@ -96,14 +96,7 @@ impl<W: Work> ChannelWorker<W> {
                 })
             }
             Ok(Take::ClockStepped { by_us }) => {
-                self.notices.wasted = true;
-                if by_us != 0 {
-                    tracing::warn!(
-                        channel.name = %name, by_ms = by_us / 1000,
-                        "Redis's clock was set by {} ms; the limits rest until old permits expire",
-                        by_us / 1000,
-                    );
-                }
+                self.note_clock_step(by_us);
                 Ok(Next::Now)
             }
             Err(error) => {
@@ -111,6 +104,18 @@ impl<W: Work> ChannelWorker<W> {
                 self.notices.wasted = true;
                 Err(error.into())
             }
+        }
+    }
+
+    /// Notes that Redis's clock was set, by so much if this node has just reported it.
+    pub(super) fn note_clock_step(&mut self, by_us: i64) {
+        self.notices.wasted = true;
+        if by_us != 0 {
+            tracing::warn!(
+                channel.name = %self.channel.name, by_ms = by_us / 1000,
+                "Redis's clock was set by {} ms; the limits rest until old permits expire",
+                by_us / 1000,
+            );
         }
     }
 

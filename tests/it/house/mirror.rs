@@ -14,7 +14,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/claiming.rs", "claim_once", "channel_worker/claiming.rs", 0xd789_1fce),
     ("src/channel_worker/claiming.rs", "follow_up", "channel_worker/claiming.rs", 0xc397_29cb),
     ("src/channel_worker/claiming.rs", "take_back", "channel_worker/claiming.rs", 0x14df_ecae),
-    ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x8356_e9ff),
+    ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x995f_4760),
     ("src/channel_worker/send.rs", "run", "send.rs", 0x0f9e_c7cf),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x3e77_6b52),
     ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x4947_f61e),
