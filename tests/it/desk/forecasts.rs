@@ -61,19 +61,20 @@ async fn a_spent_quota_makes_the_backlog_wait_for_the_next_windows() {
 #[tokio::test]
 async fn a_refund_goes_when_its_story_says_so() {
     let scratch = Scratch::new().await;
-    let channels = "[limit.acme]\nalgorithm = \"paced\"\npermits = 3\nper = \"1s\"\nlateness = \"100ms\"\n[channel.acme]\n\
+    // So slow that a busy machine seldom misses a slot.
+    let channels = "[limit.acme]\nalgorithm = \"paced\"\npermits = 1\nper = \"1s\"\nlateness = \"400ms\"\n[channel.acme]\n\
                     endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
     let node = TestNode::start(&scratch, "a", channels).await;
-    scratch.insert("acme", "R-", 60).await;
+    scratch.insert("acme", "R-", 24).await;
     until("it sends", async || scratch.count(State::Succeeded).await >= 2).await;
-    let of_last = story(&node, "R-60").await;
+    let of_last = story(&node, "R-24").await;
     let place = of_last["place"].as_i64().unwrap();
-    assert!((50..=58).contains(&place), "{of_last}");
+    assert!((15..=22).contains(&place), "{of_last}");
     let expected: jiff::Timestamp = of_last["expected_at"].as_str().unwrap().parse().unwrap();
-    until("it is paid", async || scratch.count(State::Succeeded).await == 60).await;
+    until("it is paid", async || scratch.count(State::Succeeded).await == 24).await;
     let sent = "select (extract(epoch from max(started_at)) * 1000)::bigint from refundd.attempts";
     let sent = scratch.number(sent).await;
-    // A busy machine misses some slots of the pace.
+    // A busy machine misses some slots all the same.
     let most = 2_000.0 + of_last["expected_in_seconds"].as_f64().unwrap() * 250.0;
     let error = (sent - expected.as_millisecond()) as f64;
     assert!(error.abs() < most, "sent {sent}, expected {expected}");

@@ -70,9 +70,9 @@ async fn permits_of_dead_ids_carry_over_to_the_first_refund_that_can_be_sent() {
     .await;
     let began = std::time::Instant::now();
     assert!(scratch.bank.until(Duration::from_secs(20), |l| !l.all().is_empty()).await);
+    // 300 permits for them would take 150 s.
     let took = began.elapsed();
-    println!("sent after {took:?}");
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
     until("it is settled", async || scratch.count(State::Succeeded).await == 1).await;
     assert_eq!(scratch.number("select count(*) from refundd.permits").await, 1);
     // What was popped beyond the permits stands in line again, in its order.
