@@ -30,3 +30,16 @@ fn brief(value: &Value) -> String {
     });
     parts.collect::<Vec<_>>().join(" ")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_text_whose_end_could_not_be_seen_stands_in_quotes() {
+        let settings = json!({ "version": 3, "state": "ready", "reason": "the bank = away", "until": "" });
+        assert_eq!(brief(&settings), r#"reason="the bank = away" state=ready until="" version=3"#);
+    }
+}
