@@ -193,10 +193,17 @@ impl<W: Work> ChannelWorker<W> {
             };
             self.waits.on_limit();
             let began = Instant::now();
+            let keeps_ids = !self.ahead.is_empty();
             let connections = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                connections = self.connect(slots.len(), opens) => connections,
+                connections = self.connect(slots.len(), opens) => Some(connections),
+                () = tokio::time::sleep(Self::KEEPS_AHEAD), if keeps_ids => None,
+            };
+            let Some(connections) = connections else {
+                self.put_ahead_back().await;
+                next = Next::Now;
+                continue;
             };
             self.waits.connected(began, opens);
             let mut connections = match connections {

@@ -1,7 +1,7 @@
 //! Ids that a worker takes before it has slots for them, so that a claim need not wait for Redis.
 //!
 //! Only the worker for sends of a channel without limits does this: such a take spends no permits, and its refunds are
-//! still `ready`. A worker keeps the ids only while it goes on at once. Before it waits for anything else it puts them back
+//! still `ready`. A worker keeps the ids for a moment, until it has slots and connections. Before any other wait it puts them back
 //! into the bucket, where other nodes find them. If it cannot, they come back from their rows, as after a crash.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::refund::RefundId;
 use crate::telemetry::chain;
 
 impl<W: Work> ChannelWorker<W> {
-    /// The longest wait for a slot with ids that were taken ahead.
+    /// The longest wait for a slot, and for a connection, with ids that were taken ahead.
     pub(super) const KEEPS_AHEAD: Duration = Duration::from_millis(20);
 
     /// Takes ids for the next claim while this one, of `claiming` ids, commits: as many as there are slots that may be
@@ -28,7 +28,9 @@ impl<W: Work> ChannelWorker<W> {
         claiming: usize,
     ) -> impl Future<Output = Option<Take>> + Send + use<W> {
         let is_plain = W::PURPOSE == Purpose::Send && channel.limits.is_empty() && self.probe.is_none();
-        let asks = is_plain && self.ahead.is_empty() && self.depth != Some(0) && !self.stop.is_cancelled();
+        // Where connections are opened for each claim, the ids would go back each time.
+        let is_ready = self.waits.connecting < Self::KEEPS_AHEAD && !self.stop.is_cancelled();
+        let asks = is_plain && is_ready && self.ahead.is_empty() && self.depth != Some(0);
         let claiming = u32::try_from(claiming).unwrap_or(u32::MAX);
         let want = if asks { channel.max_in_flight.saturating_sub(claiming) } else { 0 };
         let order = Order { want, low_water: self.wake_ups.low_water(), lead_time: self.work.lead_time() };
