@@ -1,7 +1,7 @@
 # Build: docker build -t refundd:0.1.0 .
 # `make compose-test` builds it. It uses no syntax from outside the engine, so the build fetches no other builder.
 
-FROM rust:1.95-bookworm AS build
+FROM rust:1.95-bookworm@sha256:6258907abe69656e41cd992e0b705cdcfabcbbe3db374f92ed2d47121282d4a1 AS build
 WORKDIR /src
 COPY . .
 # The nodes need no feature. `playground` adds the command `pretend-bank`.
@@ -13,7 +13,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     && cargo auditable build --locked --profile dist --no-default-features --features "$FEATURES" \
     && cp target/dist/refundd /usr/local/bin/refundd
 
-FROM debian:bookworm-slim
+FROM debian:bookworm-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
 # CA certificates to trust banks by, time zones for what people read. Nothing else is needed.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates tzdata \

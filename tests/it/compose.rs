@@ -82,6 +82,33 @@ fn every_container_is_confined_and_nobody_is_trusted_without_a_password() {
 }
 
 #[test]
+fn every_image_from_elsewhere_is_pinned_by_its_digest() {
+    let mut pinned = Vec::new();
+    for file in ["docker-compose.yml", "Dockerfile"] {
+        let text = std::fs::read_to_string(Path::new(ROOT).join(file)).unwrap();
+        for line in text.lines() {
+            let Some(image) = line
+                .trim_start()
+                .strip_prefix("image: ")
+                .or_else(|| line.strip_prefix("FROM "))
+                .map(|image| image.split_whitespace().next().unwrap_or_default())
+            else {
+                continue;
+            };
+            // Built here.
+            if image.starts_with("refundd") {
+                continue;
+            }
+            let (tag, digest) =
+                image.split_once("@sha256:").unwrap_or_else(|| panic!("{file}: {image} has no digest"));
+            assert!(digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()), "{file}: {image}");
+            pinned.push(tag.split(':').next().unwrap().to_owned());
+        }
+    }
+    assert_eq!(pinned, ["postgres", "redis", "rust", "debian"]);
+}
+
+#[test]
 fn passwords_are_made_once_and_only_their_owner_may_read_them() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
