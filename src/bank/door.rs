@@ -1,7 +1,7 @@
 //! The door: every byte to a bank passes through it, and the door records whether a byte has passed.
 //!
-//! The door lets the first byte of a request pass only before the send deadline. It checks the time right before the
-//! write. Once the door is shut, no more bytes of that request can leave. So the result "nothing was written" stays
+//! The door lets the first byte of a request pass only before the send deadline, and only if the machine has not slept since the
+//! claim. It checks both right before the write. Once the door is shut, no more bytes of that request can leave. So the result "nothing was written" stays
 //! true after it was reported.
 
 use std::io;
@@ -13,6 +13,7 @@ use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 
+use super::slept::Slept;
 use crate::crash;
 use crate::lock::Lock;
 
@@ -32,20 +33,27 @@ enum State {
 #[derive(Debug, Clone)]
 pub struct SendDeadline {
     pub closes: Instant,
+    /// This machine's sleep when the deadline began to count.
+    slept: Slept,
     late: Option<mpsc::Sender<Instant>>,
 }
 
 impl SendDeadline {
-    /// A deadline at `closes`, without a report of a late first byte.
-    pub fn at(closes: Instant) -> SendDeadline {
-        SendDeadline { closes, late: None }
+    /// A deadline at `closes`, measured since the machine had `slept`, without a report of a late first byte.
+    pub fn at(closes: Instant, slept: Slept) -> SendDeadline {
+        SendDeadline { closes, slept, late: None }
     }
 
-    /// A deadline at `closes`. The receiver gets the moment of a late first byte right after the write, long before
-    /// the bank answers.
-    pub fn reporting(closes: Instant) -> (SendDeadline, mpsc::Receiver<Instant>) {
+    /// A deadline at `closes`, measured since the machine had `slept`. The receiver gets the moment of a late first byte right
+    /// after the write, long before the bank answers.
+    pub fn reporting(closes: Instant, slept: Slept) -> (SendDeadline, mpsc::Receiver<Instant>) {
         let (late, was_late) = mpsc::channel(1);
-        (SendDeadline { closes, late: Some(late) }, was_late)
+        (SendDeadline { closes, slept, late: Some(late) }, was_late)
+    }
+
+    /// Whether no first byte may leave any more at this moment.
+    fn is_over(&self, now: Instant) -> bool {
+        now >= self.closes || self.slept.has_slept_since()
     }
 }
 
@@ -94,7 +102,7 @@ impl Door {
             State::Passed { .. } => write(),
             State::Open(deadline) => {
                 let now = Instant::now();
-                if now >= deadline.closes {
+                if deadline.is_over(now) {
                     *state = State::TooLate;
                     return Poll::Ready(Err(io::Error::other("the permit's span is over")));
                 }
@@ -180,7 +188,7 @@ mod tests {
     async fn a_byte_before_the_span_closes_passes_and_is_counted() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(SendDeadline::at(Instant::now() + Duration::from_secs(10)));
+        door.open(SendDeadline::at(Instant::now() + Duration::from_secs(10), Slept::now()));
         stream.write_all(b"POST").await.unwrap();
         assert!(matches!(door.shut(), Passed::Yes { .. }));
         assert_eq!(stream.stream, b"POST");
@@ -190,7 +198,7 @@ mod tests {
     async fn a_byte_that_left_late_because_the_process_stalled_is_dated_after_the_span() {
         let door = Door::new();
         let closes = Instant::now() + Duration::from_millis(30);
-        let (deadline, mut was_late) = SendDeadline::reporting(closes);
+        let (deadline, mut was_late) = SendDeadline::reporting(closes, Slept::now());
         door.open(deadline);
         let stalled = || {
             while Instant::now() < closes {
@@ -207,7 +215,17 @@ mod tests {
     async fn a_byte_after_the_span_closed_is_not_written() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(SendDeadline::at(Instant::now()));
+        door.open(SendDeadline::at(Instant::now(), Slept::now()));
+        stream.write_all(b"POST").await.unwrap_err();
+        assert!(matches!(door.shut(), Passed::TooLate));
+        assert!(stream.stream.is_empty());
+    }
+
+    #[tokio::test]
+    async fn no_byte_is_written_once_the_machine_has_slept() {
+        let door = Door::new();
+        let mut stream = Guarded::new(Vec::new(), door.clone(), true);
+        door.open(SendDeadline::at(Instant::now() + Duration::from_secs(10), Slept::a_second_ago()));
         stream.write_all(b"POST").await.unwrap_err();
         assert!(matches!(door.shut(), Passed::TooLate));
         assert!(stream.stream.is_empty());
@@ -217,7 +235,7 @@ mod tests {
     async fn a_shut_door_lets_nothing_through() {
         let door = Door::new();
         let mut stream = Guarded::new(Vec::new(), door.clone(), true);
-        door.open(SendDeadline::at(Instant::now() + Duration::from_secs(10)));
+        door.open(SendDeadline::at(Instant::now() + Duration::from_secs(10), Slept::now()));
         assert!(matches!(door.shut(), Passed::Nothing));
         stream.write_all(b"POST").await.unwrap_err();
         assert!(stream.stream.is_empty());

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::pool::Pool;
 use super::signing::Signer;
-use super::{Bank, SendDeadline, Sent, SentInquiry, token};
+use super::{Bank, SendDeadline, Sent, SentInquiry, Slept, token};
 use crate::channel::{Channel, Signing};
 use crate::refund::Leased;
 use crate::refund::inquiry::LeasedInquiry;
@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_mins(1);
 pub async fn sent(channel: &Channel, refund: &Leased, answer: &[u8]) -> Option<Sent> {
     let bank = Bank::new(channel).ok()?;
     answering(bank.connections(), answer).await?;
-    let deadline = SendDeadline::at(Instant::now() + LONG);
+    let deadline = SendDeadline::at(Instant::now() + LONG, Slept::now());
     Some(bank.send(refund, deadline, None).await)
 }
 
@@ -27,7 +27,7 @@ pub async fn sent(channel: &Channel, refund: &Leased, answer: &[u8]) -> Option<S
 pub async fn inquired(channel: &Channel, leased: &LeasedInquiry, answer: &[u8]) -> Option<SentInquiry> {
     let bank = Bank::new(channel).ok()?;
     answering(bank.inquiry_connections()?, answer).await?;
-    let deadline = SendDeadline::at(Instant::now() + LONG);
+    let deadline = SendDeadline::at(Instant::now() + LONG, Slept::now());
     Some(bank.inquire(leased, deadline, None).await)
 }
 

@@ -22,6 +22,7 @@ use super::client::{BankRequest, CallResult, Client};
 use super::door::SendDeadline;
 use super::pool::Unreachable;
 use super::settings::ConnectionSettings;
+use super::slept::Slept;
 use super::{BankError, path_of};
 use crate::channel::{Authorization, Channel, TokenSource};
 use crate::lock::Lock;
@@ -251,7 +252,7 @@ impl Tokens {
         let scope = source.scope.as_ref().map(|scope| format!("&scope={}", form_encoded(scope)));
         let form = format!("grant_type=client_credentials{}", scope.unwrap_or_default());
         let request = BankRequest { method: Method::POST, path: path.clone(), headers, body: form.into() };
-        let deadline = SendDeadline::at(Instant::now() + *patience);
+        let deadline = SendDeadline::at(Instant::now() + *patience, Slept::now());
         match client.call(&request, &deadline, None).await {
             CallResult::Answer { status, body, .. } => {
                 answer::read(status, &body).map_err(|NoToken { why, is_lasting }| {

@@ -18,6 +18,7 @@ use super::client::{BankRequest, CallResult, Client, now};
 use super::door::SendDeadline;
 use super::settings::ConnectionSettings;
 use super::signing::mac;
+use super::slept::Slept;
 use super::{BankError, path_of};
 use crate::channel::{Networks, Roots};
 
@@ -124,7 +125,7 @@ impl Webhook {
         let headers = self.headers(id, now(), &body);
         let headers = headers.map_err(|_| not_delivered("its id does not fit into a header".to_owned()))?;
         let request = BankRequest { method: Method::POST, path: self.path.clone(), headers, body };
-        let deadline = SendDeadline::at(Instant::now() + Self::CONNECT_TIMEOUT);
+        let deadline = SendDeadline::at(Instant::now() + Self::CONNECT_TIMEOUT, Slept::now());
         match self.client.call(&request, &deadline, None).await {
             CallResult::Answer { status: 200..=299, .. } => Ok(()),
             CallResult::Answer { status, headers, .. } => {

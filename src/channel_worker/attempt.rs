@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::bank::{Bank, SendDeadline};
+use crate::bank::{Bank, SendDeadline, Slept};
 use crate::channel::Channel;
 use crate::limiter::Permit;
 use crate::node::Node;
@@ -35,6 +35,8 @@ pub struct Attempt {
 pub(super) struct ClaimTimes {
     /// The claim's statement began; the lease counts from this moment.
     pub claiming: Instant,
+    /// The machine's sleep at that moment.
+    pub slept: Slept,
     /// This node saw the claim's commit.
     pub claimed: Instant,
 }
@@ -57,11 +59,12 @@ impl Attempt {
             return None;
         }
         let closes = self.permit.span.map_or(self.send_deadline, |span| span.closes.min(self.send_deadline));
+        let slept = self.claim_times.slept;
         // Without a limit no count changes when the first byte is late.
         if self.permit.span.is_none() {
-            return Some(request(SendDeadline::at(closes)).await);
+            return Some(request(SendDeadline::at(closes, slept)).await);
         }
-        let (deadline, was_late) = SendDeadline::reporting(closes);
+        let (deadline, was_late) = SendDeadline::reporting(closes, slept);
         let (made, ()) =
             tokio::join!(request(deadline), self.node.watch_leaving(&self.channel, &self.permit, was_late),);
         Some(made)
@@ -69,7 +72,7 @@ impl Attempt {
 
     /// How long the refund's slot was in use before the request could begin, without the wait for its permit.
     pub(super) fn preparing(&self) -> Duration {
-        let ClaimTimes { claiming, claimed } = self.claim_times;
+        let ClaimTimes { claiming, claimed, .. } = self.claim_times;
         self.connecting + claimed.saturating_duration_since(claiming)
     }
 

@@ -9,6 +9,7 @@ use super::attempt::{Attempt, ClaimTimes};
 use super::blocked::Obstacle;
 use super::resources::Resources;
 use super::{ChannelWorker, Next, Work};
+use crate::bank::Slept;
 use crate::bucket::{Bucket, Purpose};
 use crate::channel::Channel;
 use crate::crash;
@@ -115,7 +116,7 @@ impl<W: Work> ChannelWorker<W> {
         more: &[RefundId],
         resources: &mut Resources,
     ) -> Result<AfterClaim, Obstacle> {
-        let claiming = Instant::now();
+        let (claiming, slept) = (Instant::now(), Slept::now());
         let holder = self.node.next_holder();
         let claim = ClaimRequest {
             channel: &channel.name,
@@ -139,7 +140,7 @@ impl<W: Work> ChannelWorker<W> {
             }
         };
         self.work.note_claim(&self.node, claiming.elapsed());
-        let claim_times = ClaimTimes { claiming, claimed: Instant::now() };
+        let claim_times = ClaimTimes { claiming, slept, claimed: Instant::now() };
         self.count_unused(&claimed, taken.len());
         if !claimed.overspent.is_empty() {
             self.notices.wasted = true;

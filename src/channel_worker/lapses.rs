@@ -120,6 +120,7 @@ fn cause(ahead: Duration, span: Span, claim_times: ClaimTimes, now: Instant) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bank::Slept;
 
     #[test]
     fn a_few_permits_used_among_many_that_lapse_do_not_make_the_log_change_its_mind() {
@@ -144,9 +145,9 @@ mod tests {
         let (ahead, now) = (Duration::from_millis(50), Instant::now());
         let at = |ms| now + Duration::from_millis(ms);
         let span = Span { opens_us: 0, closes_us: 0, opens: at(50), closes: at(60) };
-        let slow = ClaimTimes { claiming: now, claimed: at(70) };
+        let slow = ClaimTimes { claiming: now, slept: Slept::now(), claimed: at(70) };
         assert_eq!(cause(ahead, span, slow, at(71)), "claims take 70 ms, `ahead` is 50 ms");
-        let quick = ClaimTimes { claiming: now, claimed: at(5) };
+        let quick = ClaimTimes { claiming: now, slept: Slept::now(), claimed: at(5) };
         let said = cause(ahead, span, quick, at(75));
         assert!(
             said.starts_with("requests leave 25 ms after their permits open, which are good for 10 ms"),

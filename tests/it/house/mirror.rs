@@ -8,10 +8,10 @@ use super::ROOT;
 /// compare both files, change the mirror if the order of calls or a condition changed, and put the new fingerprint here.
 const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/acquire.rs", "acquire", "acquire.rs", 0xaa72_a35b),
-    ("src/channel_worker/attempt.rs", "make", "send.rs", 0x1bf3_487a),
+    ("src/channel_worker/attempt.rs", "make", "send.rs", 0x7e93_263c),
     ("src/channel_worker/claiming.rs", "claim_and_start", "channel_worker/claiming.rs", 0x4952_f399),
     ("src/channel_worker/claiming.rs", "more", "channel_worker/left_over.rs", 0x676e_7807),
-    ("src/channel_worker/claiming.rs", "claim_once", "channel_worker/claiming.rs", 0xd789_1fce),
+    ("src/channel_worker/claiming.rs", "claim_once", "channel_worker/claiming.rs", 0x35ab_3455),
     ("src/channel_worker/claiming.rs", "follow_up", "channel_worker/claiming.rs", 0xc397_29cb),
     ("src/channel_worker/claiming.rs", "take_back", "channel_worker/claiming.rs", 0x14df_ecae),
     ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x995f_4760),
