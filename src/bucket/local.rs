@@ -20,6 +20,7 @@ impl Bucket {
         channel: &Channel,
         order: Order,
         purpose: Purpose,
+        yields: bool,
     ) -> Result<Take, BucketError> {
         let (shared, own): (Vec<_>, Vec<_>) =
             channel.limits.iter().cloned().partition(|limit| limit.placement == Placement::Shared);
@@ -29,7 +30,8 @@ impl Bucket {
             Take::Granted { taken, again, .. } => (u32::try_from(taken.len()).unwrap_or(u32::MAX), again),
             denied => return Ok(denied),
         };
-        let taken = match self.take_shared(channel, &shared, Order { want: most, ..order }, purpose).await? {
+        let order_of_shared = Order { want: most, ..order };
+        let taken = match self.take_shared(channel, &shared, order_of_shared, purpose, yields).await? {
             Take::Granted { taken, depth, feed, again, stricter_rules } => {
                 let own = self.spend(&own, order, taken).await?;
                 let again = again.or(own_again);

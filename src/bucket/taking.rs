@@ -13,13 +13,20 @@ use crate::refund::id::{ChannelName, RefundId};
 impl Bucket {
     /// Takes refunds that are due to be sent, each under one permit of every limit of the channel.
     pub async fn take(&self, channel: &Channel, order: Order) -> Result<Take, BucketError> {
-        self.take_for(channel, order, Purpose::Send).await
+        self.take_for(channel, order, Purpose::Send, false).await
     }
 
     /// Takes refunds that are due for an inquiry, each under one permit of every limit of the channel. While the
     /// bucket for sends has ids, one permit goes to an inquiry after nine permits of sends, whichever nodes got them.
-    pub async fn take_inquiries(&self, channel: &Channel, order: Order) -> Result<Take, BucketError> {
-        self.take_for(channel, order, Purpose::Inquire).await
+    ///
+    /// `yields` is false while the channel may not send at all: then the refunds in that bucket need no permits.
+    pub async fn take_inquiries(
+        &self,
+        channel: &Channel,
+        order: Order,
+        yields: bool,
+    ) -> Result<Take, BucketError> {
+        self.take_for(channel, order, Purpose::Inquire, yields).await
     }
 
     /// Takes up to `most` more ids out of the bucket for sends, for permits that an earlier take left over. Returns
@@ -54,11 +61,17 @@ impl Bucket {
         Ok(depth)
     }
 
-    async fn take_for(&self, channel: &Channel, order: Order, purpose: Purpose) -> Result<Take, BucketError> {
+    async fn take_for(
+        &self,
+        channel: &Channel,
+        order: Order,
+        purpose: Purpose,
+        yields: bool,
+    ) -> Result<Take, BucketError> {
         if channel.limits.iter().any(|limit| limit.placement != Placement::Shared) {
-            return self.take_with_shares(channel, order, purpose).await;
+            return self.take_with_shares(channel, order, purpose, yields).await;
         }
-        self.take_shared(channel, &channel.limits, order, purpose).await
+        self.take_shared(channel, &channel.limits, order, purpose, yields).await
     }
 
     /// Takes refunds under `limits`, those of the channel's limits that all nodes count together.
@@ -68,6 +81,7 @@ impl Bucket {
         limits: &[Arc<Limit>],
         order: Order,
         purpose: Purpose,
+        yields: bool,
     ) -> Result<Take, BucketError> {
         let name = &channel.name;
         let tag = self.keys.tag(name);
@@ -86,7 +100,7 @@ impl Bucket {
             self.add_limit(limit, &mut call);
         }
         let verb = match sharing {
-            Some(sharing) if purpose == Purpose::Inquire => {
+            Some(sharing) if yields => {
                 call.key(self.keys.bucket(name, Purpose::Send));
                 call.arg(micros(sharing.spacing));
                 &self.scripts.yielding

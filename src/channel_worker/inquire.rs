@@ -19,6 +19,7 @@ use crate::bank::{Reserved, SentInquiry};
 use crate::bucket::{Bucket, BucketError, Order, Purpose, Take};
 use crate::channel::{Channel, Inquiry};
 use crate::crash;
+use crate::node::suspended::Leave;
 use crate::node::suspending::BankRefusal;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
@@ -62,7 +63,9 @@ impl Work for Inquiries {
         want: u32,
     ) -> Result<Take, BucketError> {
         let order = Order { want, low_water: 0, lead_time: self.lead_time() };
-        node.bucket.take_inquiries(channel, order).await
+        // Refunds that the breaker keeps in their bucket would hold back the inquiries that are to clear up its cause.
+        let yields = node.suspensions.leave(&channel.name, Purpose::Send) == Leave::Free;
+        node.bucket.take_inquiries(channel, order, yields).await
     }
 
     async fn claim(

@@ -208,6 +208,27 @@ async fn inquiries_go_on_while_the_breaker_is_open() {
 }
 
 #[tokio::test]
+async fn inquiries_need_not_leave_permits_to_refunds_that_the_breaker_stops() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let asks = "on_unknown = \"inquire\"\ninquiry = { url = \"http://{bank}/acme/refunds/{request_id}\" }\n";
+    let channel = one_by_one(NEVER_PROBED).replace("limits = []", "limits = [\"acme\"]");
+    let limit = "[limit.acme]\npermits = 5\nper = \"1s\"\n";
+    let node = TestNode::start(&scratch, "a", &format!("{limit}{channel}{asks}")).await;
+    scratch.insert("acme", "R-", 50).await;
+    trips(&scratch).await;
+    until("those that were sent are unknown", async || {
+        scratch.count(State::Unknown).await > 0 && scratch.count(State::Sending).await == 0
+    })
+    .await;
+    let unknown = scratch.count(State::Unknown).await;
+    scratch.sql("update refundd.refunds set inquire_at = now() where state = 'unknown'").await;
+    until("the bank was asked about all", async || scratch.count(State::Succeeded).await == unknown).await;
+    assert!(is_open(&scratch).await && scratch.count(State::Ready).await > 40);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_breaker_that_is_switched_off_lets_the_channel_go() {
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", std::iter::repeat_n(Step::rejects(), 5));

@@ -73,7 +73,7 @@ impl World<'_> {
             }
             Purpose::Inquire => {
                 let order = Order { want, low_water: 0, lead_time: Bucket::LONGEST_LEAD_TIME };
-                bucket.take_inquiries(&channel, order).await
+                bucket.take_inquiries(&channel, order, true).await
             }
         };
         self.note_rule_use(&channel.limits, rules_were_read(&took));
