@@ -39,14 +39,14 @@ grant select on all tables in schema refundd to refundd_node;
 -- another channel, seal the journal, and lease the delivery of changes. A new function needs a line here. Triggers
 -- write refundd.events, so the role has no right to insert there.
 grant execute on function refundd.approve, refundd.attempts_since, refundd.backlog_room, refundd.bounds_in_span, refundd.cancel, refundd.clocks_keep_rule, refundd.count_ended, refundd.counts, refundd.decide,
-                          refundd.deliver, refundd.expire_proposals, refundd.feed_reach, refundd.forget_events, refundd.is_where_it_was_sent, refundd.journal_has_a_send, refundd.ledger_keeps_rules,
+                          refundd.deliver, refundd.expire_proposals, refundd.feed_reach, refundd.forget_events, refundd.inquiry_is_kept, refundd.is_where_it_was_sent, refundd.journal_has_a_send, refundd.ledger_keeps_rules,
                           refundd.may_have_been_executed, refundd.move, refundd.move_is_legal, refundd.note_bank_ref, refundd.note_reach, refundd.openings_are_near,
                           refundd.permits_are_kept_for, refundd.permits_keep_rules, refundd.propose, refundd.recovery_moved,
                           refundd.refund_holds_card_number, refundd.rule_is_stricter, refundd.rule_most, refundd.rule_reach,
                           refundd.rule_shape, refundd.seal_journal, refundd.send_is_kept, refundd.slow_share, refundd.slow_steps,
                           refundd.spans, refundd.spans_keep_rule, refundd.spent_permits_keep_rules, refundd.stepped_back, refundd.stepped_forward,
                           refundd.transactions_under_way, refundd.turn_attempts, refundd.turn_permits,
-                          refundd.why_it_stays, refundd.windows_keep_rule, refundd.withdraw,
+                          refundd.was_said_paid, refundd.why_it_stays, refundd.windows_keep_rule, refundd.withdraw,
                           refundd.may_be_resent(timestamptz, integer, timestamptz, interval, integer),
                           refundd.may_be_resent(timestamptz, integer, timestamptz, interval, integer, timestamptz)
     to refundd_node;

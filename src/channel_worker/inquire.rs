@@ -219,21 +219,23 @@ impl InquiryAttempt {
     }
 }
 
-/// Logs a settled inquiry. `moved` says whether the settlement changed the row.
-fn report(inquired: &Inquired, moved: bool) {
+/// Logs a settled inquiry. `moved` is the state that the refund has now; `None` if it stays as others left it.
+fn report(inquired: &Inquired, moved: Option<State>) {
     let Inquired { inquiry: leased, channel, answer, settlement, .. } = inquired;
     let (id, number, outcome) = (leased.id, leased.number, answer.outcome.as_str());
-    if !moved {
+    let Some(state) = moved else {
         tracing::warn!(
             refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome,
             "The inquiry outcome of refund {id} came too late; it is kept as evidence and moves nothing",
         );
-    } else if settlement.next == State::Review {
+        return;
+    };
+    if state == State::Review {
         tracing::warn!(
             refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome, code = answer.code.as_str(),
             "Refund {id} waits for a person after inquiry {number} on channel `{channel}`: {}", answer.message,
         );
-    } else if settlement.next == leased.state {
+    } else if state == leased.state {
         tracing::info!(
             refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome, code = answer.code.as_str(),
             next_ms = millis(settlement.inquire_in.unwrap_or_default()),
@@ -242,7 +244,7 @@ fn report(inquired: &Inquired, moved: bool) {
     } else {
         tracing::info!(
             refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome, code = answer.code.as_str(),
-            "Refund {id} is {} after inquiry {number} on channel `{channel}`", settlement.next,
+            "Refund {id} is {state} after inquiry {number} on channel `{channel}`",
         );
     }
 }

@@ -67,7 +67,7 @@ impl State {
     pub fn may_move_to(self, next: State) -> bool {
         use State::{Accepted, Cancelled, Failed, Ready, Review, Sending, Succeeded, Unknown};
         let legal: &[State] = match self {
-            Ready => &[Sending, Cancelled, Failed],
+            Ready => &[Sending, Cancelled, Failed, Review],
             Sending => &[Ready, Accepted, Unknown, Review, Succeeded, Failed],
             Accepted => &[Review, Succeeded, Failed],
             Unknown => &[Ready, Sending, Accepted, Review, Succeeded, Failed],

@@ -96,8 +96,9 @@ impl Store {
         Ok(claimed)
     }
 
-    /// Writes the answer of an inquiry; answers whether the refund was unchanged since the inquiry was leased.
-    pub async fn settle_inquiry(&self, node: &str, inquired: &Inquired) -> Result<bool, StoreError> {
+    /// Writes the answer of an inquiry. Returns the state that the refund has now: `review` instead of `ready` and `failed`
+    /// if the bank said earlier that it executed the refund; `None` if the refund changed since the inquiry was leased.
+    pub async fn settle_inquiry(&self, node: &str, inquired: &Inquired) -> Result<Option<State>, StoreError> {
         let Inquired { inquiry, channel, started, permit, answer, settlement } = inquired;
         let reason = match (settlement.next, settlement.used_up) {
             (State::Succeeded, _) => None,
@@ -127,7 +128,8 @@ impl Store {
             code: answer.code.as_str(),
             message: answer.message,
         );
-        Ok(query.maybe(&self.db).await.doing("settle an inquiry")?.is_some())
+        let row = query.maybe(&self.db).await.doing("settle an inquiry")?;
+        row.map(|row| read_state(&row, inquiry.id.0)).transpose()
     }
 
     /// The refund of a channel that has this bank reference.
@@ -146,20 +148,24 @@ impl Store {
     }
 }
 
+fn read_state(row: &PgRow, id: i64) -> Result<State, StoreError> {
+    let state: String = row.get("state");
+    state.parse().map_err(|_| StoreError::Row {
+        table: "refundd.refunds",
+        id,
+        column: "state",
+        found: state.clone(),
+    })
+}
+
 fn read_inquiry(row: &PgRow) -> Result<inquiry::LeasedInquiry, StoreError> {
     let id: i64 = row.get("id");
-    let state: String = row.get("state");
     let span = |column| {
         row.get::<Option<i64>, _>(column).map(|us| Duration::from_micros(u64::try_from(us).unwrap_or(0)))
     };
     Ok(inquiry::LeasedInquiry {
         id: RefundId(id),
-        state: state.parse().map_err(|_| StoreError::Row {
-            table: "refundd.refunds",
-            id,
-            column: "state",
-            found: state.clone(),
-        })?,
+        state: read_state(row, id)?,
         epoch: row.get("lease_epoch"),
         number: row.get("inquiries"),
         attempts: u32::try_from(row.get::<i32, _>("attempts")).unwrap_or(0),

@@ -2,6 +2,7 @@
 
 mod lies;
 mod permits;
+mod settling;
 mod spans;
 
 use std::time::{Duration, Instant};
@@ -179,27 +180,6 @@ async fn a_refund_that_is_not_due_or_past_its_deadline_is_not_claimed() {
 }
 
 #[tokio::test]
-async fn a_late_answer_cannot_move_a_refund_leased_again() {
-    let scratch = limited_scratch_with(1).await;
-    let first = claim(&scratch, "a", &[unlimited(1)]).await;
-    // The first lease ended in a hand-back, and the same node leased it again.
-    let back = settled(&first, Outcome::HandedBack);
-    assert_eq!(scratch.store.settle("a", &[back], false).await.unwrap(), [RefundId(1)]);
-    let second = claim(&scratch, "a", &[unlimited(1)]).await;
-    assert_eq!(second.leased.len(), 1);
-    let late = settled(&first, Outcome::Succeeded);
-    assert!(scratch.store.settle("a", &[late], false).await.unwrap().is_empty());
-    assert_eq!(scratch.count(State::Sending).await, 1);
-    let evidence = scratch.store.evidence(RefundId(1)).await.unwrap();
-    assert_eq!(evidence.len(), 2);
-    assert_eq!((evidence[1].outcome.as_str(), evidence[1].moved_to.as_deref()), ("succeeded", None));
-    assert_eq!(
-        scratch.store.settle("a", &[settled(&second, Outcome::Succeeded)], false).await.unwrap(),
-        [RefundId(1)]
-    );
-}
-
-#[tokio::test]
 async fn the_body_and_the_key_are_the_same_on_every_attempt() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
@@ -287,14 +267,4 @@ async fn what_is_handed_back_keeps_its_place_in_line() {
     let claimed = claim(&scratch, "a", &[unlimited(2)]).await;
     scratch.store.settle("a", &[settled(&claimed, Outcome::HandedBack)], false).await.unwrap();
     assert_eq!(scratch.store.due(&acme(), 1).await.unwrap(), [RefundId(2)]);
-}
-
-#[tokio::test]
-async fn settling_again_after_a_lost_commit_keeps_the_evidence_once() {
-    let scratch = limited_scratch_with(1).await;
-    let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
-    let over = settled(&claimed, Outcome::Succeeded);
-    assert_eq!(scratch.store.settle("a", std::slice::from_ref(&over), false).await.unwrap(), [RefundId(1)]);
-    assert!(scratch.store.settle("a", &[over], true).await.unwrap().is_empty());
-    assert_eq!(scratch.store.evidence(RefundId(1)).await.unwrap().len(), 1);
 }

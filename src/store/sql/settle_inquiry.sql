@@ -6,25 +6,32 @@
 -- :wait_us           until the refund is due, null to leave its due time
 -- :inquire_us        until the next inquiry, null for none
 -- :started_ago_us    how long ago the first byte left, null if none did
-with moved as (
+with locked as (
+    select r.id from refundd.refunds r where r.id = :id for no key update
+), decided as materialized (
+    -- A bank that said earlier that it executed the refund contradicts itself, and a person decides.
+    select case when :next in ('ready', 'failed') and refundd.was_said_paid(l.id) then 'review' else :next end as next,
+           case when :next in ('ready', 'failed') and refundd.was_said_paid(l.id) then 'said_paid: the bank said before that it executed this refund, and says now: ' || :message
+                else :reason end as reason
+      from locked l
+), moved as (
     update refundd.refunds r
-       set state = :next,
+       set state = d.next,
            due_at = coalesce(now() + :wait_us::bigint * interval '1 microsecond', r.due_at),
            inquire_at = now() + :inquire_us::bigint * interval '1 microsecond',
-           reason = case when :next = :state then r.reason else :reason end,
+           reason = case when d.next = :state then r.reason else d.reason end,
            -- The bank itself says that it rejected the refund, so nothing is uncertain any more.
-           uncertain_at = case when :next = 'failed' then null else r.uncertain_at end,
+           uncertain_at = case when d.next = 'failed' then null else r.uncertain_at end,
            bank_ref = coalesce(r.bank_ref, :bank_ref),
-           settled_at = case when :next in ('succeeded', 'failed', 'cancelled') then now() end
+           settled_at = case when d.next in ('succeeded', 'failed', 'cancelled') then now() end
+      from decided d
      where r.id = :id and r.state = :state and r.lease_epoch = :epoch and r.inquiries = :number
-    returning r.id
+    returning r.id, r.state
 ), kept as (
     insert into refundd.attempts
            (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
     select :id, :channel, 'inquiry', :number, :epoch, :node, :permit, now() - :started_ago_us::bigint * interval '1 microsecond',
-           :outcome, (select :next::text from moved), :status, :code, :message
-     where not exists (
-           select from refundd.attempts a
-            where a.refund_id = :id and a.kind = 'inquiry' and a.number = :number)
+           :outcome, (select state from moved), :status, :code, :message
+     where not refundd.inquiry_is_kept(:id, :number)
 )
-select id from moved
+select state from moved

@@ -9,9 +9,10 @@ use refundd::channel::BankAddress;
 use refundd::config::Config;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{Approved, Decided, Decision, Pause, SecondOpinion, Store, SuspendedBy};
-use sqlx::{Connection, PgConnection, Row};
+use sqlx::{Connection, Executor, PgConnection, Row};
 
 use super::servers::{SERVERS, TEMPLATE};
+use super::until;
 
 /// Where the bank is of a channel that nobody published.
 pub static ANYWHERE: LazyLock<BankAddress> =
@@ -232,6 +233,20 @@ level = "info"
             Approved::Done(refund, _) => Decided::Done(refund),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Runs `work` while a transaction has made these steps and not committed, and commits it when `work` waits for its rows.
+    pub async fn while_a_commit_hangs<T>(&self, steps: &[&str], work: impl Future<Output = T>) -> T {
+        let mut connection = self.connect().await;
+        for step in [&["begin"], steps].concat() {
+            connection.execute(sqlx::AssertSqlSafe(step)).await.unwrap();
+        }
+        let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        let commit = async {
+            until("it waits for the rows", async || self.number(waits).await > 0).await;
+            connection.execute("commit").await.unwrap();
+        };
+        tokio::join!(work, commit).0
     }
 
     /// As the owner, brings refunds that are `ready` to review, as if a bank's answer had proven nothing.

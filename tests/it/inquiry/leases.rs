@@ -118,25 +118,77 @@ async fn of_two_nodes_that_lease_the_same_inquiry_one_gets_it() {
 async fn what_the_bank_says_too_late_moves_nothing() {
     let scratch = uncertain(2).await;
     let claimed = lease(&scratch, &[unlimited(1), unlimited(2)]).await;
-    let late = inquired(&claimed.leased[0], InquiryOutcome::Succeeded);
+    let late = inquired(&claimed.leased[0], InquiryOutcome::Rejected);
     // It was asked about again meanwhile.
     scratch.sql("update refundd.refunds set inquire_at = now()").await;
     let again = lease(&scratch, &[unlimited(1)]).await;
-    assert!(!scratch.store.settle_inquiry("a", &late).await.unwrap());
+    assert_eq!(scratch.store.settle_inquiry("a", &late).await.unwrap(), None);
     assert_eq!(scratch.count(State::Unknown).await, 2);
     let second = inquired(&again.leased[0], InquiryOutcome::NotFound);
-    assert!(scratch.store.settle_inquiry("a", &second).await.unwrap());
+    assert_eq!(scratch.store.settle_inquiry("a", &second).await.unwrap(), Some(State::Ready));
     assert_eq!(scratch.count(State::Ready).await, 1);
     // A try whose commit was not seen adds nothing.
-    assert!(!scratch.store.settle_inquiry("a", &second).await.unwrap());
+    assert_eq!(scratch.store.settle_inquiry("a", &second).await.unwrap(), None);
     let evidence = scratch.store.evidence(claimed.leased[0].id).await.unwrap();
     let moved: Vec<Option<&str>> = evidence.iter().map(|e| e.moved_to.as_deref()).collect();
     assert_eq!(moved, [None, Some("ready")]);
     // A person decided meanwhile.
     let other = inquired(&claimed.leased[1], InquiryOutcome::Rejected);
     scratch.decide(claimed.leased[1].id, State::Succeeded, "seen", "ann").await;
-    assert!(!scratch.store.settle_inquiry("a", &other).await.unwrap());
+    assert_eq!(scratch.store.settle_inquiry("a", &other).await.unwrap(), None);
     assert_eq!(scratch.count(State::Succeeded).await, 1);
+}
+
+#[tokio::test]
+async fn what_contradicts_an_earlier_answer_that_the_bank_paid_goes_to_a_person() {
+    for says in [InquiryOutcome::NotFound, InquiryOutcome::Rejected] {
+        let scratch = uncertain(2).await;
+        // The answers came too late to move anything: one to the first send, one to an inquiry.
+        scratch
+            .sql(
+                "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, code)
+                 values (1, 'acme', 'send', 1, 1, 'a', now(), 'succeeded', 'mapped'), (2, 'acme', 'inquiry', 7, 1, 'a', now(), 'succeeded', 'mapped')",
+            )
+            .await;
+        assert_eq!(scratch.count(State::Unknown).await, 2, "the next inquiry settles them");
+        let claimed = lease(&scratch, &[unlimited(1), unlimited(2)]).await;
+        for inquiry in &claimed.leased {
+            let now = inquired(inquiry, says.clone());
+            assert_eq!(scratch.store.settle_inquiry("a", &now).await.unwrap(), Some(State::Review));
+        }
+        let reasons = scratch
+            .text("select string_agg(distinct split_part(reason, ':', 1), ',') from refundd.refunds")
+            .await;
+        assert_eq!(reasons, "said_paid");
+        let moved = scratch
+            .text("select string_agg(moved_to, ',') from refundd.attempts where moved_to is not null")
+            .await;
+        assert_eq!(moved, "review,review");
+        // People who have looked into it may have it sent, and from then on it is a refund like others.
+        scratch.decide(RefundId(1), State::Ready, "the bank's report of Monday has it not", "ann").await;
+        assert_eq!(scratch.count(State::Ready).await, 1);
+        scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 2, lease_node = 'a', lease_until = now() where id = 1").await;
+        scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now() where id = 1").await;
+        let claimed = lease(&scratch, &[unlimited(1)]).await;
+        let now = inquired(&claimed.leased[0], InquiryOutcome::NotFound);
+        assert_eq!(scratch.store.settle_inquiry("a", &now).await.unwrap(), Some(State::Ready));
+    }
+}
+
+#[tokio::test]
+async fn an_inquiry_whose_commit_is_still_under_way_is_kept_once() {
+    let scratch = uncertain(1).await;
+    let claimed = lease(&scratch, &[unlimited(1)]).await;
+    let answer = inquired(&claimed.leased[0], InquiryOutcome::Succeeded);
+    let line = format!(
+        "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, moved_to)
+         values (1, 'acme', 'inquiry', {}, 1, 'a', now(), 'succeeded', 'succeeded')",
+        answer.inquiry.number
+    );
+    let first = ["update refundd.refunds set state = 'succeeded', settled_at = now() where id = 1", &line];
+    let again = scratch.while_a_commit_hangs(&first, scratch.store.settle_inquiry("a", &answer)).await;
+    assert_eq!(again.unwrap(), None);
+    assert_eq!(scratch.store.evidence(RefundId(1)).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

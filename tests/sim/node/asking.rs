@@ -195,7 +195,8 @@ impl World<'_> {
             self.stage.tell_time_and_look().await;
             let name = self.nodes[n].name.clone();
             let before = self.rows.get(&unsettled.inquired.inquiry.id.0).cloned();
-            let moved = taken(self.nodes[n].store.settle_inquiry(&name, &unsettled.inquired).await)?;
+            let moved =
+                taken(self.nodes[n].store.settle_inquiry(&name, &unsettled.inquired).await)?.is_some();
             note!(
                 self,
                 "node {n} settles inquiry {} about refund {}: {}{}",

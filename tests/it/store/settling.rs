@@ -1,0 +1,96 @@
+//! Outcomes that come late, or twice.
+
+use refundd::refund::{Outcome, RefundId, State};
+
+use super::{claim, limited_scratch_with, settled, settled_all, unlimited};
+
+#[tokio::test]
+async fn a_late_answer_cannot_move_a_refund_leased_again() {
+    let scratch = limited_scratch_with(1).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    // The first lease ended in a hand-back, and the same node leased it again.
+    let back = settled(&first, Outcome::HandedBack);
+    assert_eq!(scratch.store.settle("a", &[back], false).await.unwrap(), [RefundId(1)]);
+    let second = claim(&scratch, "a", &[unlimited(1)]).await;
+    assert_eq!(second.leased.len(), 1);
+    let late = settled(&first, Outcome::Succeeded);
+    assert!(scratch.store.settle("a", &[late], false).await.unwrap().is_empty());
+    assert_eq!(scratch.count(State::Sending).await, 1);
+    let evidence = scratch.store.evidence(RefundId(1)).await.unwrap();
+    assert_eq!(evidence.len(), 2);
+    assert_eq!((evidence[1].outcome.as_str(), evidence[1].moved_to.as_deref()), ("succeeded", None));
+    assert_eq!(
+        scratch.store.settle("a", &[settled(&second, Outcome::Succeeded)], false).await.unwrap(),
+        [RefundId(1)]
+    );
+}
+
+#[tokio::test]
+async fn settling_again_after_a_lost_commit_keeps_the_evidence_once() {
+    let scratch = limited_scratch_with(1).await;
+    let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
+    let over = settled(&claimed, Outcome::Succeeded);
+    assert_eq!(scratch.store.settle("a", std::slice::from_ref(&over), false).await.unwrap(), [RefundId(1)]);
+    assert!(scratch.store.settle("a", &[over], true).await.unwrap().is_empty());
+    assert_eq!(scratch.store.evidence(RefundId(1)).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn settling_again_while_the_first_commit_is_under_way_keeps_the_evidence_once() {
+    let scratch = limited_scratch_with(1).await;
+    let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
+    let over = [settled(&claimed, Outcome::Succeeded)];
+    let line = "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, moved_to, code)
+                select id, channel, 'send', 1, lease_epoch, 'a', now(), 'succeeded', 'succeeded', 'mapped' from refundd.refunds";
+    let first = [
+        "update refundd.refunds set state = 'succeeded', lease_node = null, lease_until = null, settled_at = now()",
+        line,
+    ];
+    let again = scratch.while_a_commit_hangs(&first, scratch.store.settle("a", &over, true)).await.unwrap();
+    assert!(again.is_empty());
+    assert_eq!(scratch.store.evidence(RefundId(1)).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refund_that_the_bank_paid_by_a_late_answer_is_not_sent_again() {
+    let scratch = limited_scratch_with(3).await;
+    let all = [unlimited(1), unlimited(2), unlimited(3)];
+    let first = claim(&scratch, "a", &all).await;
+    // A node that was cut off answers late, after the others found reasons to send again.
+    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null where id = 1").await;
+    scratch
+        .sql("update refundd.refunds set state = 'ready', lease_node = null, lease_until = null where id > 1")
+        .await;
+    let second = claim(&scratch, "b", &[unlimited(3)]).await;
+    let late = settled_all(&first, &Outcome::Succeeded);
+    assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
+    assert_eq!(
+        scratch.text("select string_agg(state || ' ' || coalesce(split_part(reason, ':', 1), '-'), ', ' order by id) from refundd.refunds").await,
+        "review said_paid, review said_paid, sending -"
+    );
+    // Its node cannot make the third one ready: it becomes unknown when its lease is over.
+    let back = [settled(&second, Outcome::HandedBack)];
+    assert!(scratch.store.settle("b", &back, false).await.is_err());
+    assert_eq!(
+        scratch.store.settle("b", &[settled(&second, Outcome::Succeeded)], false).await.unwrap(),
+        [RefundId(3)]
+    );
+}
+
+#[tokio::test]
+async fn a_refund_that_is_sent_anew_has_the_bank_reference_of_its_last_send() {
+    let scratch = limited_scratch_with(1).await;
+    let settle = async |reference: &str, outcome| {
+        let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
+        let mut over = settled(&claimed, outcome);
+        over.answer.bank_ref = Some(reference.to_owned());
+        scratch.store.settle("a", &[over], false).await.unwrap();
+        scratch.text("select state || ' ' || bank_ref from refundd.refunds").await
+    };
+    assert_eq!(settle("B-1", Outcome::Rejected).await, "failed B-1");
+    scratch.decide(RefundId(1), State::Ready, "the account is open again", "ann").await;
+    assert_eq!(settle("B-2", Outcome::Succeeded).await, "succeeded B-2");
+    let before =
+        scratch.text("select before ->> 'bank_ref' from refundd.events where kind = 'decided'").await;
+    assert_eq!(before, "B-1", "the event has the reference of the send that is over");
+}
