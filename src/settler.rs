@@ -10,6 +10,7 @@
 //! The settler counts and logs each outcome once, when the first try to write it is over. Only then it is known
 //! whether Postgres takes the bank's reference, or the outcome becomes one for a person.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -18,6 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::crash;
 use crate::failing::Failing;
+use crate::lock::Lock;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::{Answer, Code, Outcome, RefundId, Settlement, State};
@@ -45,7 +47,7 @@ impl Settler {
     pub const INBOX: usize = 4096;
 
     pub fn new(node: Node, inbox: mpsc::Receiver<Settled>) -> Self {
-        Settler { writer: Writer { node }, inbox }
+        Settler { writer: Writer { node, failing: Mutex::default() }, inbox }
     }
 
     /// Runs until every sender of the inbox is dropped and every outcome is written.
@@ -98,6 +100,8 @@ impl Settler {
 #[derive(Debug)]
 struct Writer {
     node: Node,
+    /// Whether commits fail at present. Commits that are under way together log a failure of Postgres once.
+    failing: Mutex<Failing>,
 }
 
 impl Writer {
@@ -119,8 +123,7 @@ impl Writer {
 
     /// Writes outcomes, and tries until that works. Returns the outcomes whose rows others have locked. `again` says
     /// that an earlier try may have written some of them, and that all of them were counted and logged.
-    async fn write(&self, batch: &[Settled], again: bool) -> Vec<Settled> {
-        let (mut failing, mut again) = (Failing::default(), again);
+    async fn write(&self, batch: &[Settled], mut again: bool) -> Vec<Settled> {
         loop {
             let pass = self.node.progress.pass("settler");
             crash::point("settling");
@@ -129,7 +132,7 @@ impl Writer {
             drop(pass);
             match done {
                 Ok(moved) => {
-                    failing.worked(|| tracing::info!(refunds = batch.len(), "Settling works again"));
+                    self.failing.locked().worked(|| tracing::info!("Settling works again"));
                     self.put_back(batch, &moved);
                     // After a try whose commit was not seen, a refund that does not move need not be late: the try
                     // may have moved it.
@@ -164,7 +167,7 @@ impl Writer {
                         self.report(batch);
                     }
                     again = true;
-                    failing.failed(|| {
+                    self.failing.locked().failed(|| {
                         tracing::warn!(
                             error = %chain(&error),
                             refunds = batch.len(),
