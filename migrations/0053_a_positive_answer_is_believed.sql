@@ -117,4 +117,48 @@ begin
     return null;
 end $$;
 
+-- As before (migration 0051), and a resend that is taken back, which becomes `unknown` again, leaves a line like any other claim.
+create or replace function refundd.moves_are_in_the_journal() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if pg_has_role((select c.relowner from pg_class c where c.oid = tg_relid), 'usage') then
+        return null;
+    end if;
+    if (old.uncertain_at is not null and new.uncertain_at is null and new.state not in ('ready', 'failed'))
+       or (new.first_sent_at is distinct from old.first_sent_at
+           and not (old.first_sent_at is null and old.state <> 'sending' and new.state = 'sending')
+           and not (new.first_sent_at is null and old.state = 'sending' and new.state <> 'sending' and new.uncertain_at is null)) then
+        raise exception 'refund % may have been executed since %, and no update changes that', old.id, coalesce(old.uncertain_at, old.first_sent_at, new.first_sent_at)
+            using errcode = 'RD006', hint = 'A decision may: `refundd review settle`, or POST /v1/review.';
+    end if;
+    if (new.reason is distinct from old.reason
+        and (new.reason like 'decided by %' or new.reason like 'cancelled by %' or new.reason like 'moved by %'))
+       or (old.state = 'ready' and new.state = 'cancelled') then
+        raise exception 'what a person does with refund % is written by refundd.decide, refundd.cancel and refundd.move alone', old.id
+            using errcode = 'RD006', hint = 'They write the journal and the event, too. The commands are `refundd review settle`, `refundd cancel` and `refundd move`.';
+    end if;
+    if not (old.state = 'sending' and new.state in ('ready', 'unknown') or old.state in ('unknown', 'accepted') and new.state not in (old.state, 'sending'))
+       or exists (select from refundd.attempts a
+                   where a.refund_id = new.id and a.finished_at = now() and a.lease_epoch = old.lease_epoch and a.moved_to = new.state
+                     and a.kind = any (case when old.state = 'sending' then array['send']
+                                            when new.state = 'review' then array['inquiry', 'recovery'] else array['inquiry'] end)) then
+        return null;
+    end if;
+    if old.state = 'sending' then
+        insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code, message)
+        values (new.id, new.channel, 'send', old.attempts, old.lease_epoch, coalesce(old.lease_node, session_user), 'not_executed', new.state, 'taken_back',
+                format('the role %s took the claim back and named no outcome', session_user));
+        return null;
+    end if;
+    raise exception 'refund % may have been executed, and moves from % to % only with a line in the journal', old.id, old.state, new.state
+        using errcode = 'RD006', hint = 'Decide with `refundd review settle`, or POST /v1/review.';
+end $$;
+
+-- Claims, and sends that ended in any other state than `ready` and `unknown`, keep all this and do not call the function.
+create or replace trigger refunds_move_with_a_line after update on refundd.refunds
+    for each row when (not (new.reason is null and new.uncertain_at is not distinct from old.uncertain_at
+                            and case when old.state = 'sending' then new.state not in ('ready', 'unknown') and new.first_sent_at is not distinct from old.first_sent_at
+                                     else new.state = 'sending' and (old.first_sent_at is null or new.first_sent_at is not distinct from old.first_sent_at) end))
+    execute function refundd.moves_are_in_the_journal();
+
 revoke execute on function refundd.was_said_paid, refundd.inquiry_is_kept from public;

@@ -1,8 +1,9 @@
 //! Ids that a worker takes before it has slots for them, so that a claim need not wait for Redis.
 //!
 //! Only the worker for sends of a channel without limits does this: such a take spends no permits, and its refunds are
-//! still `ready`. A worker keeps the ids for a moment, until it has slots and connections. Before any other wait it puts them back
-//! into the bucket, where other nodes find them. If it cannot, they come back from their rows, as after a crash.
+//! still `ready`. A worker keeps the ids until the claim has committed, and then for a moment, until it has slots and connections.
+//! Before any other wait it puts them back into the bucket, where other nodes find them. If it cannot, or if Postgres does not answer
+//! the claim, they come back from their rows, as after a crash.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -146,6 +146,8 @@ async fn a_lapsed_resend_is_unknown_and_a_resend_taken_back_too() {
     assert_eq!(scratch.store.lapse_leases(10).await.unwrap().len(), 2);
     scratch.sql(&format!("update refundd.refunds set {leased}")).await;
     assert_eq!(scratch.store.unclaim(&[RefundId(1)], "a#1/1").await.unwrap(), 1);
+    let kept = "select string_agg(code || ' ' || moved_to, ', ' order by id) from refundd.attempts where refund_id = 1";
+    assert_eq!(scratch.text(kept).await, "lease_lapsed unknown, taken_back unknown");
     assert_eq!(scratch.store.lapse_leases(10).await.unwrap().len(), 1);
     assert_eq!(scratch.count(State::Unknown).await, 2);
     // Whoever writes the statement.
