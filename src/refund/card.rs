@@ -40,23 +40,39 @@ pub fn is_in_json(value: &Value) -> bool {
 /// The text with all but the first six and the last four digits of each card number hidden; of 13 digits the last three stay.
 #[must_use]
 pub fn masked(text: &str) -> Cow<'_, str> {
-    let mut out = String::new();
-    let mut done = 0;
-    while let Some(found) = next(text, done) {
-        out.push_str(&text[done..found.start]);
-        let digits: String = text[found.clone()].chars().filter(char::is_ascii_digit).collect();
+    let Some(mut found) = next(text, 0) else { return Cow::Borrowed(text) };
+    let mut out = text.to_owned();
+    loop {
+        let digits: String = out[found.clone()].chars().filter(char::is_ascii_digit).collect();
         // Three stars would be separators, and join the rest of the number to digits beside it.
         let hidden = (digits.len() - 10).max(4);
-        out.push_str(&digits[..6]);
-        out.extend(std::iter::repeat_n('*', hidden));
-        out.push_str(&digits[6 + hidden..]);
-        done = found.end;
+        let mask = format!("{}{:*<hidden$}{}", &digits[..6], "", &digits[6 + hidden..]);
+        out.replace_range(found.clone(), &mask);
+        // The digits that are left may be a card number together with those beside them.
+        match next(&out, reach_of(&out, found.start)) {
+            Some(other) => found = other,
+            None => return Cow::Owned(out),
+        }
     }
-    if done == 0 {
-        return Cow::Borrowed(text);
+}
+
+/// Where a card number may begin that goes on at the byte `at`, where a block of digits begins.
+fn reach_of(text: &str, at: usize) -> usize {
+    let (mut start, mut digits, mut between) = (at, 0, 0);
+    let mut block = None;
+    for (place, character) in text[..at].char_indices().rev() {
+        if character.is_ascii_digit() {
+            (digits, between, block) = (digits + 1, 0, Some(place));
+        } else {
+            start = block.take().unwrap_or(start);
+            between += 1;
+        }
+        // No number has more digits, nor a block of more.
+        if digits > MOST || between > 3 {
+            return start;
+        }
     }
-    out.push_str(&text[done..]);
-    Cow::Owned(out)
+    block.unwrap_or(start)
 }
 
 /// The value with the card numbers masked in each of its texts and keys.
