@@ -89,6 +89,7 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
             let value = error.value.unwrap_or_default();
             bail!("--channel {value}: {}; `refundd status` lists the channels", error.message)
         }
+        Some(Saved::AboveBound(why)) => bail!("--amount-minor {}: {why}", refund.money.amount_minor),
         Some(Saved::Full { max_backlog }) => {
             bail!(
                 "channel `{}` already has its max_backlog of {} waiting; try later",

@@ -64,10 +64,13 @@ pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> 
         refund.traceparent = parent;
     }
     if !refunds.is_empty() {
-        let names: Vec<_> = refunds.iter().map(|r| (r.refund_ref.clone(), r.channel.clone())).collect();
+        let name = |r: &NewRefund| (r.refund_ref.clone(), r.channel.clone(), r.money.amount_minor);
+        let names: Vec<_> = refunds.iter().map(name).collect();
         let saved = save::saved(api.group_committer.batch(refunds).await)?;
-        for ((index, (refund_ref, channel)), saved) in places.into_iter().zip(names).zip(saved) {
-            results.push(result_of(index, refund_ref, channel.as_str(), &saved, &api, &who).await?);
+        for ((index, (refund_ref, channel, amount_minor)), saved) in places.into_iter().zip(names).zip(saved)
+        {
+            let result = result_of(index, refund_ref, channel.as_str(), amount_minor, &saved, &api, &who);
+            results.push(result.await?);
         }
         results.sort_unstable_by_key(|result| result.index);
     }
@@ -161,6 +164,7 @@ async fn result_of(
     index: usize,
     refund_ref: String,
     channel: &str,
+    amount_minor: i64,
     saved: &Saved,
     api: &Api,
     who: &Who,
@@ -190,6 +194,10 @@ async fn result_of(
         }
         Saved::NoSuchChannel => {
             result.errors.push(save::nobody_runs(api, who, channel));
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        Saved::AboveBound(why) => {
+            result.errors.push(save::above_bound(amount_minor, why.clone()));
             StatusCode::UNPROCESSABLE_ENTITY
         }
         Saved::Full { max_backlog } => {

@@ -32,7 +32,8 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
     let mut refund = Draft::check(&json, &laws).map_err(Problem::invalid)?;
     refund.traceparent = trace_parent(&head.headers);
     who.check_order(&refund).map_err(refused)?;
-    let (refund_ref, channel) = (refund.refund_ref.clone(), refund.channel.clone());
+    let (refund_ref, channel, amount_minor) =
+        (refund.refund_ref.clone(), refund.channel.clone(), refund.money.amount_minor);
     match saved(api.group_committer.one(refund).await)? {
         Saved::Created(refund) => {
             let place = HeaderValue::try_from(format!("/v1/refunds/{}", refund.id));
@@ -55,6 +56,7 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
             })
         }
         Saved::NoSuchChannel => Err(Problem::invalid(vec![nobody_runs(&api, &who, channel.as_str())])),
+        Saved::AboveBound(why) => Err(Problem::invalid(vec![above_bound(amount_minor, why)])),
         Saved::Full { max_backlog } => Err(Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
             "backlog-full",
@@ -70,6 +72,11 @@ pub(super) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
     let mut given = headers.get_all(TraceParent::HEADER).iter();
     let only = given.next().filter(|_| given.next().is_none())?;
     only.to_str().ok().and_then(TraceParent::read)
+}
+
+/// The error for an amount above the published bound of its channel.
+pub(super) fn above_bound(amount_minor: i64, why: String) -> FieldError {
+    FieldError::new("amount_minor", Some(&amount_minor.into()), why)
 }
 
 /// The message for a full backlog.

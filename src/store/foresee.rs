@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use sqlx::Row;
 
 use super::connections::Ask;
-use super::save::{SaveResult, Saved};
+use super::save::{SaveResult, Saved, above_bound};
 use super::{Doing, Store, StoreError};
 use crate::refund::NewRefund;
 
-/// The channels that take refunds, with the bound of those whose backlog is full.
+/// The channels that take refunds, with the bound of those whose backlog is full, and the bounds of amounts.
 const TAKERS: &str = "
-    select channel, case when full_since is not null then coalesce(max_backlog, 0) end as max_backlog
+    select channel, case when full_since is not null then coalesce(max_backlog, 0) end as max_backlog,
+           (settings -> 'max_amount_minor')::text as bounds
       from refundd.channels where channel = any($1) and retired_at is null";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("takers", TAKERS)];
@@ -23,16 +24,19 @@ impl Store {
         let channels: Vec<&str> = refunds.iter().map(|refund| refund.channel.as_str()).collect();
         let rows =
             sqlx::query(TAKERS).bind(&channels).all(&db).await.doing("ask which channels take refunds")?;
-        let takers: HashMap<String, Option<i64>> =
-            rows.iter().map(|row| (row.get("channel"), row.get("max_backlog"))).collect();
-        let mut results: Vec<SaveResult> = channels
+        let takers: HashMap<&str, (Option<i64>, Option<&str>)> = rows
             .iter()
-            .map(|channel| match takers.get(*channel) {
-                None => SaveResult::NoSuchChannel,
-                Some(None) => SaveResult::New,
-                Some(Some(max_backlog)) => SaveResult::Full { max_backlog: *max_backlog },
-            })
+            .map(|row| (row.get("channel"), (row.get("max_backlog"), row.get("bounds"))))
             .collect();
+        let foreseen = refunds.iter().map(|refund| match takers.get(refund.channel.as_str()) {
+            None => SaveResult::NoSuchChannel,
+            Some((max_backlog, bounds)) => match (above_bound(*bounds, &refund.money), max_backlog) {
+                (Some(why), _) => SaveResult::AboveBound(why),
+                (None, None) => SaveResult::New,
+                (None, Some(max_backlog)) => SaveResult::Full { max_backlog: *max_backlog },
+            },
+        });
+        let mut results: Vec<SaveResult> = foreseen.collect();
         let numbered: Vec<(i64, &NewRefund)> = (1..).zip(refunds).collect();
         for (nth, saved) in self.compare(&db, &numbered).await? {
             results[nth] = Saved::result(&saved);

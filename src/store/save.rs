@@ -2,6 +2,8 @@
 //!
 //! A repeated save saves nothing twice: it compares the refund with the saved one of the same ref.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use sqlx::Row;
 
@@ -10,7 +12,7 @@ use super::differences::Differences;
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
-use crate::refund::{NewRefund, Refund, RefundId};
+use crate::refund::{AmountBounds, Money, NewRefund, Refund, RefundId};
 
 /// The result of one refund of a save.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub enum Saved {
     NoSuchChannel,
     /// Its channel's backlog is at its bound.
     Full { max_backlog: i64 },
+    /// Its amount is above the bound of its channel that the nodes have published; says what is wrong with the amount.
+    AboveBound(String),
 }
 
 /// What a save does with one refund, without the refund.
@@ -35,6 +39,7 @@ pub enum SaveResult {
     Conflict { id: RefundId, differs: Differences },
     NoSuchChannel,
     Full { max_backlog: i64 },
+    AboveBound(String),
 }
 
 impl Saved {
@@ -46,6 +51,7 @@ impl Saved {
             Saved::Conflict { id, differs } => SaveResult::Conflict { id: *id, differs: differs.clone() },
             Saved::NoSuchChannel => SaveResult::NoSuchChannel,
             Saved::Full { max_backlog } => SaveResult::Full { max_backlog: *max_backlog },
+            Saved::AboveBound(why) => SaveResult::AboveBound(why.clone()),
         }
     }
 }
@@ -117,12 +123,14 @@ impl Store {
                 saved[nth] = Some(found);
             }
         }
-        let refused = saved.into_iter().zip(&rows).map(|(saved, row)| {
+        let refused = saved.into_iter().zip(&rows).zip(refunds).map(|((saved, row), refund)| {
             saved.unwrap_or_else(|| {
-                if row.get("runs") {
-                    Saved::Full { max_backlog: row.get::<Option<i64>, _>("max_backlog").unwrap_or(0) }
-                } else {
+                if !row.get::<bool, _>("runs") {
                     Saved::NoSuchChannel
+                } else if let Some(why) = above_bound(row.get("bounds"), &refund.money) {
+                    Saved::AboveBound(why)
+                } else {
+                    Saved::Full { max_backlog: row.get::<Option<i64>, _>("max_backlog").unwrap_or(0) }
                 }
             })
         });
@@ -162,4 +170,10 @@ impl Store {
         });
         compared.collect()
     }
+}
+
+/// What is wrong with an amount by the published bounds of its channel, a JSON object; `None` without bounds, and within them.
+pub(super) fn above_bound(bounds: Option<&str>, money: &Money) -> Option<String> {
+    let bounds = serde_json::from_str(bounds?).ok()?;
+    AmountBounds(Arc::new(bounds)).problem("the channel", money)
 }

@@ -1,5 +1,7 @@
 //! Producers that log in with roles of their own: what the owner binds them to, and when a channel takes no more.
 
+mod amounts;
+
 use std::io::Write;
 
 use refundd::refund::State;
@@ -8,7 +10,6 @@ use sqlx::{Connection, Executor, PgConnection};
 use crate::attacks::are_refused;
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
-use crate::harness::node::refund;
 use crate::harness::{Scratch, TestNode, until};
 use crate::roles::make_producers;
 
@@ -202,81 +203,6 @@ async fn one_statement_of_a_producer_brings_no_more_than_the_channels_bound() {
     run(&mut shop, &many("S", 14)).await;
     // Nodes count before they save, so the statement does not bind them.
     scratch.sql(&many("T", 15)).await;
-}
-
-#[tokio::test]
-async fn an_amount_above_the_channels_bound_is_refused_at_every_door() {
-    let (scratch, mut shop, _boutique) = two_producers().await;
-    let bounded = format!("{UNLIMITED}max_amount_minor = {{ EUR = 500, JPY = 90000 }}\n");
-    let node = TestNode::start(&scratch, "a", &bounded).await;
-    let with = |refund_ref: &str, amount: i64, currency: &str| {
-        let (amount, mut refund) = (serde_json::json!(amount), refund(refund_ref, "acme"));
-        (refund["amount_minor"], refund["currency"]) = (amount, currency.into());
-        refund
-    };
-    let (high, none) = (with("H-1", 501, "EUR"), with("H-2", 1, "USD"));
-    for (refund, why) in [(&high, "is 500 for EUR"), (&none, "names EUR, JPY, and not USD")] {
-        let refused = node.post("/v1/refunds", refund).await;
-        assert_eq!(
-            (refused.status.as_u16(), refused.json()["errors"][0]["field"].as_str()),
-            (422, Some("amount_minor"))
-        );
-        assert!(refused.text.contains(why), "{}", refused.text);
-    }
-    let batch =
-        node.post("/v1/refunds/batch", &serde_json::json!([high, with("B-1", 500, "EUR"), none])).await;
-    let statuses: Vec<_> =
-        batch.json().as_array().unwrap().iter().map(|item| item["status"].clone()).collect();
-    assert_eq!(statuses, [422, 201, 422], "{}", batch.text);
-    let config = file(&scratch.file("a", &bounded));
-    let enqueued = refundd(
-        config.path(),
-        &[
-            "enqueue",
-            "--refund-ref",
-            "E-1",
-            "--channel",
-            "acme",
-            "--payment-ref",
-            "P",
-            "--amount-minor",
-            "501",
-            "--currency",
-            "EUR",
-        ],
-    );
-    assert!(
-        text(&enqueued).contains("--amount-minor 501: is more than the `max_amount_minor` of"),
-        "{}",
-        text(&enqueued)
-    );
-    let mut rows = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
-    rows.write_all(b"refund_ref,channel,payment_ref,amount_minor,currency\nI-1,acme,P-1,90001,JPY\nI-2,acme,P-2,90000,JPY\n")
-        .unwrap();
-    let imported = text(&refundd(config.path(), &["import", rows.path().to_str().unwrap()]));
-    assert!(imported.contains("1 saved, 0 were saved before, 1 refused"), "{imported}");
-
-    let plain = "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)";
-    let one = format!("{plain} values ('S-1', 'acme', 'P', 501, 'EUR')");
-    let many = format!(
-        "{plain} select 'S-' || n, case when n < 9 then 'globex' else 'acme' end, 'P', 600, 'EUR' from generate_series(1, 9) n"
-    );
-    let other = format!("{plain} values ('S-1', 'acme', 'P', 1, 'USD')");
-    let most = "channel \"acme\" takes at most 500 of EUR; Give a lower amount, or raise max_amount_minor";
-    are_refused(
-        &mut shop,
-        &[
-            (&one, "23514", "amount_minor is 501, and channel \"acme\" takes at most 500 of EUR"),
-            (&many, "23514", most),
-            (&other, "23514", "channel \"acme\" takes no USD"),
-            ("select refundd.enqueue('S-1', 'acme', 'P', 501, 'EUR')", "23514", most),
-        ],
-    )
-    .await;
-    run(&mut shop, &insert("S-1", "acme")).await;
-    run(&mut shop, &format!("{plain} values ('S-2', 'globex', 'P', 501, 'USD')")).await;
-    until("all that were taken are paid", async || scratch.count(State::Succeeded).await == 3).await;
-    node.stop().await;
 }
 
 #[tokio::test]

@@ -200,6 +200,7 @@ impl<'a> Import<'a> {
                     let (value, message) = (error.value.unwrap_or_default(), error.message);
                     format!("channel {value}: {message}; `refundd status` lists the channels")
                 }
+                SaveResult::AboveBound(why) => format!("amount_minor {}: {why}", refund.money.amount_minor),
                 SaveResult::Full { max_backlog } => {
                     let most = counted(max_backlog.unsigned_abs(), "refund");
                     let channel = card::masked(channel);
