@@ -3,19 +3,19 @@
 -- person. The same if the late answer meets a refund that is `ready` again, or waits to be sent again under its key. If it meets a
 -- refund that is being sent again, that refund cannot become `ready` any more.
 
--- Whether the bank said that it executed a refund, since people last decided that it may be sent.
--- Volatile, so that it sees what was committed while its statement waited for a row.
-create function refundd.was_said_paid(refund bigint) returns boolean
+-- Whether the bank said that it executed a refund, or, with `or_took`, at least that it took the refund, since people last decided that
+-- it may be sent. Volatile, so that it sees what was committed while its statement waited for a row.
+create function refundd.was_said_paid(refund bigint, or_took boolean) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
     return exists (
         select from refundd.attempts a
-         where a.refund_id = refund and a.kind in ('send', 'inquiry') and a.outcome = 'succeeded'
+         where a.refund_id = refund and a.kind in ('send', 'inquiry') and (a.outcome = 'succeeded' or (or_took and a.outcome = 'accepted'))
            and a.id > coalesce((select max(d.id) from refundd.attempts d
                                  where d.refund_id = refund and d.kind = 'manual' and d.moved_to = 'ready'), 0));
 end $$;
 
-comment on function refundd.was_said_paid is 'Whether the bank said that it executed a refund, since people last decided that it may be sent.';
+comment on function refundd.was_said_paid is 'Whether the bank said that it executed a refund, or took it, since people last decided that it may be sent.';
 
 -- As before (migration 0048), and `ready` to `review`: the bank's late answer says that it executed the refund.
 create or replace function refundd.move_is_legal(old_state text, new_state text) returns boolean
@@ -31,23 +31,76 @@ return (old_state, new_state) in (
     ('failed', 'ready')
 );
 
+-- As before (migration 0051), and no node makes a refund `ready` that the bank has, also none of the last version.
+create or replace function refundd.only_legal_moves() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if new.version < old.version then
+        raise exception 'refund % cannot go back from version % to %', old.id, old.version, new.version
+            using errcode = 'RD002', hint = 'The version of a refund only rises.';
+    end if;
+    if new.state is not distinct from old.state then
+        return new;
+    end if;
+    if not refundd.move_is_legal(old.state, new.state) then
+        raise exception 'refund % cannot move from % to %', old.id, old.state, new.state
+            using errcode = 'RD002', hint = 'The legal moves are listed in refundd.move_is_legal.';
+    end if;
+    if new.version = old.version then
+        new.version := old.version + 1;
+    end if;
+    if new.state = 'ready' then
+        if old.state = 'sending' and old.uncertain_at is not null then
+            raise exception 'refund % may have been executed by an earlier send and cannot become ready', old.id
+                using errcode = 'RD002', hint = 'What became of this send says nothing about the earlier one.';
+        end if;
+        if old.state = 'unknown' and refundd.was_said_paid(old.id, true) then
+            raise exception 'the bank has refund % by an answer of its own, so it cannot become ready', old.id
+                using errcode = 'RD002', hint = 'It goes to `review`, where people decide.';
+        end if;
+        if old.state in ('review', 'failed') and new.uncertain_at is not null then
+            raise exception 'refund % may have been executed by an earlier send and becomes ready only by a decision that confirms it was not', old.id
+                using errcode = 'RD002', hint = 'Decide with `refundd review settle`, or POST /v1/review, and confirm that it was not executed.';
+        end if;
+        new.uncertain_at := null;
+        new.sent_to := null;
+    elsif new.state = 'unknown' then
+        new.uncertain_at := clock_timestamp();
+    elsif new.state = 'review' and new.uncertain_at is null
+          and (old.state <> 'sending' or new.first_sent_at is not null) then
+        new.uncertain_at := clock_timestamp();
+    end if;
+    if new.state not in ('unknown', 'accepted') then
+        new.inquire_at := null;
+    end if;
+    return new;
+end $$;
+
 -- As before (migration 0018), and what may be sent again goes to a person. An `unknown` refund about which the bank is asked stays:
--- the next inquiry settles it, or finds the contradiction. What is being sent again is uncertain from now on.
+-- the next inquiry settles it, or finds the contradiction. What is being sent again, and what failed, is uncertain from now on.
 create or replace function refundd.late_evidence_makes_a_version() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    -- `accepted` and then `rejected` is no contradiction; `accepted` and then sent again would be a second refund.
+    is_paid constant boolean := new.outcome = 'succeeded';
+    is_had  constant boolean := new.outcome in ('succeeded', 'accepted');
+    r       refundd.refunds;
 begin
-    if new.outcome = 'succeeded' then
-        update refundd.refunds r
-           set version = r.version + 1, state = 'review', reason = 'said_paid: an answer that came late says that the bank executed this refund'
-         where r.id = new.refund_id and (r.state = 'ready' or (r.state = 'unknown' and r.inquire_at is null));
-        if found then
-            return null;
-        end if;
+    -- Whoever holds the row may be about to make it `ready`: wait, and look at what it is then.
+    select * into r from refundd.refunds f where f.id = new.refund_id for no key update;
+    if is_had and (r.state = 'ready' or (r.state = 'unknown' and r.inquire_at is null)) then
+        update refundd.refunds f
+           set version = f.version + 1, state = 'review',
+               reason = format('said_paid: an answer that came late says that the bank has this refund: %s', new.outcome)
+         where f.id = r.id returning f.* into r;
+        perform refundd.recovery_moved(r, 'said_paid');
+    else
+        update refundd.refunds f
+           set version = f.version + 1,
+               uncertain_at = case when (is_had and f.state = 'sending') or (is_paid and f.state = 'failed') then coalesce(f.uncertain_at, clock_timestamp())
+                                   else f.uncertain_at end
+         where f.id = new.refund_id;
     end if;
-    update refundd.refunds r
-       set version = r.version + 1,
-           uncertain_at = case when new.outcome = 'succeeded' and r.state = 'sending' then coalesce(r.uncertain_at, clock_timestamp()) else r.uncertain_at end
-     where r.id = new.refund_id;
     return null;
 end $$;
 
@@ -63,7 +116,7 @@ end $$;
 
 comment on function refundd.inquiry_is_kept is 'Whether the journal has the outcome of the inquiry with this number.';
 
--- As before (migration 0036), and what is sent anew has no reference of the bank: the next send has a reference of its own.
+-- As before (migration 0036), and what the bank has rejected and people send anew has no reference: the next send has one of its own.
 create or replace function refundd.carry_out(
     refund bigint, next text, seen integer, not_executed boolean, is_approved boolean, note text, who text, why text
 ) returns setof refundd.refunds
@@ -76,7 +129,7 @@ begin
                due_at = case when next = 'ready' then now() else r.due_at end,
                attempts = case when next = 'ready' then 0 else r.attempts end,
                uncertain_at = case when next = 'ready' and not_executed then null else r.uncertain_at end,
-               bank_ref = case when next = 'ready' then null else r.bank_ref end,
+               bank_ref = case when next = 'ready' and r.state = 'failed' and r.uncertain_at is null then null else r.bank_ref end,
                settled_at = case when next in ('succeeded', 'failed', 'cancelled') then now() end
          where r.id = refund and refundd.decision_is_allowed(r, next, seen, not_executed)
            and (is_approved or refundd.needs_second_person(r, next) is null)
@@ -161,4 +214,70 @@ create or replace trigger refunds_move_with_a_line after update on refundd.refun
                                      else new.state = 'sending' and (old.first_sent_at is null or new.first_sent_at is not distinct from old.first_sent_at) end))
     execute function refundd.moves_are_in_the_journal();
 
+-- As before (migration 0049), and the bound of an amount holds for nodes, too: the file of a node may be older than what the others
+-- have published, or lack the channel.
+create or replace function refundd.channel_is_one_that_nodes_run() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    stranger text;
+    bound    bigint;
+    is_known boolean;
+    has_room boolean;
+    brought  bigint;
+    too_high record;
+begin
+    select named.channel, c.max_backlog, c.channel is not null, c.full_since is null, named.n into stranger, bound, is_known, has_room, brought
+      from (select s.channel, count(*) as n from saved s group by s.channel) named
+      left join refundd.channels c on c.channel = named.channel
+     where c.channel is null or c.full_since is not null or named.n > c.max_backlog or c.settings ? 'max_amount_minor'
+     order by c.channel is not null, c.full_since is null, (named.n > c.max_backlog) is not true
+     limit 1;
+    if not found then
+        return null;
+    end if;
+    if not is_known then
+        raise exception 'insert on table "refunds" violates foreign key constraint "refunds_channel_is_one_that_nodes_run"'
+            using errcode = 'foreign_key_violation', detail = format('No node ever ran the channel "%s".', stranger),
+                  hint = 'Channels are named in the nodes'' configuration file, [channel.NAME].',
+                  schema = 'refundd', table = 'refunds', constraint = 'refunds_channel_is_one_that_nodes_run';
+    end if;
+    select s.channel, s.currency, s.amount_minor, c.settings -> 'max_amount_minor' ->> s.currency as most into too_high
+      from saved s
+      join refundd.channels c on c.channel = s.channel
+     where not refundd.amounts_are_within_bounds(c.settings -> 'max_amount_minor', s.currency, s.amount_minor)
+     limit 1;
+    if found then
+        raise exception 'amount_minor is %, and channel "%" takes %', too_high.amount_minor, too_high.channel,
+            case when too_high.most is null then 'no ' || too_high.currency else 'at most ' || too_high.most || ' of ' || too_high.currency end
+            using errcode = 'check_violation', hint = 'Give a lower amount, or raise max_amount_minor in the channel''s configuration.',
+                  schema = 'refundd', table = 'refunds', column = 'amount_minor', constraint = 'refunds_amount_is_within_the_channels_bound';
+    end if;
+    if has_column_privilege(session_user, 'refundd.channels', 'full_since', 'update') then
+        return null;
+    end if;
+    if not has_room then
+        raise exception 'channel "%" already has max_backlog = % refunds waiting', stranger, bound
+            using errcode = 'RD005', hint = 'Try again later, or raise max_backlog in the channel''s configuration.';
+    end if;
+    if brought > bound then
+        raise exception 'channel "%" takes max_backlog = % refunds, and this statement brings %', stranger, bound, brought
+            using errcode = 'RD005', hint = 'Save fewer refunds in one statement, or raise max_backlog in the channel''s configuration.';
+    end if;
+    return null;
+end $$;
+
 revoke execute on function refundd.was_said_paid, refundd.inquiry_is_kept from public;
+
+-- What is `ready` although the bank has it.
+do $$
+declare
+    r refundd.refunds;
+begin
+    for r in
+        update refundd.refunds f
+           set version = f.version + 1, state = 'review', reason = 'said_paid: an answer that came late says that the bank has this refund'
+         where f.state = 'ready' and f.lease_epoch > 0 and refundd.was_said_paid(f.id, true) returning f.*
+    loop
+        perform refundd.recovery_moved(r, 'said_paid');
+    end loop;
+end $$;

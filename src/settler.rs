@@ -269,7 +269,7 @@ impl Writer {
             tracing::warn!(
                 refund.id = %late.id, channel.name = %late.channel, attempt.number = late.attempt,
                 outcome = late.answer.outcome.as_str(),
-                "The answer for refund {} came after its lease was over; it is kept as evidence and moves nothing", late.id,
+                "The answer for refund {} came after its lease was over; it is kept as evidence", late.id,
             );
         }
     }

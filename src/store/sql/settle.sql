@@ -1,6 +1,8 @@
 -- settle: writes outcomes under their leases and keeps the evidence, in one commit.
 -- Only the node that still has the lease of this epoch moves the refund. An outcome that comes too late goes to the
--- journal and moves nothing.
+-- journal, and a trigger looks whether it says that the bank paid (late_evidence_makes_a_version).
+-- A refund that became uncertain while it was sent goes to a person instead of `ready` or `failed`: the bank's late answer to an
+-- earlier send says that it has the refund.
 -- :again                           an earlier try may have committed unseen: lines that the journal has are not
 --                                  written again
 -- :id and the others of `unnest`   one row for each outcome
@@ -12,25 +14,29 @@ with outcomes as (
     as t (id, epoch, channel, next, wait_us, counted, reason,
           number, started_ago_us, outcome, status, code, message,
           permit, is_first, inquire_us, bank_ref)
+), locked as (
+    -- That try may still be under way, and the journal tells only when it is over.
+    select r.id from refundd.refunds r where :again and r.id = any(:id) for no key update
 ), moved as (
     update refundd.refunds r
-       set state = t.next, version = r.version + 1,
+       set state = case when t.next in ('ready', 'failed') and r.uncertain_at is not null then 'review' else t.next end, version = r.version + 1,
            attempts = r.attempts - case when t.counted then 0 else 1 end,
            -- A refund that goes back without a wait keeps its place in the backlog.
            due_at = case when t.wait_us = 0 then r.due_at
                          when t.next in ('ready', 'accepted', 'unknown') then now() + t.wait_us * interval '1 microsecond' else r.due_at end,
-           reason = t.reason,
+           reason = case when t.next in ('ready', 'failed') and r.uncertain_at is not null
+                         then 'said_paid: the bank said of an earlier send that it has this refund, and of this one: ' || t.outcome else t.reason end,
            -- The bank cannot remember a request id of which no byte left.
            first_sent_at = case when not t.is_first or t.started_ago_us is not null then r.first_sent_at end,
            inquire_at = now() + t.inquire_us * interval '1 microsecond',
            bank_ref = coalesce(r.bank_ref, t.bank_ref),
            lease_node = null, lease_until = null,
-           settled_at = case when t.next in ('succeeded', 'failed', 'cancelled') then now() end
+           settled_at = case when t.next in ('succeeded', 'cancelled') or (t.next = 'failed' and r.uncertain_at is null) then now() end
       from outcomes t
      where r.id = t.id and r.id = any(:id) -- found by id, as in claim.sql
        -- One comparison, and not two: a planner that expects few `sending` rows would compare each with each outcome.
        and case when r.state = 'sending' then r.lease_epoch end = t.epoch
-    returning r.id
+    returning r.id, r.state
 ), kept as (
     insert into refundd.attempts
            (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
@@ -39,8 +45,9 @@ with outcomes as (
            now() - t.started_ago_us * interval '1 microsecond',
            t.outcome,
            -- A subquery, and not a join: planned for ten rows, a join compared each outcome with each moved row.
-           case when t.id in (select id from moved) then t.next end, t.status, t.code, t.message
+           case when t.id not in (select id from moved) then null
+                when t.next in ('ready', 'failed') and t.id in (select id from moved where state = 'review') then 'review' else t.next end, t.status, t.code, t.message
       from outcomes t
-     where not :again or not refundd.send_is_kept(t.id, t.epoch)
+     where not :again or case when t.id in (select id from locked) then not refundd.send_is_kept(t.id, t.epoch) end
 )
 select id from moved

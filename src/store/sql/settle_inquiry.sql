@@ -8,12 +8,14 @@
 -- :started_ago_us    how long ago the first byte left, null if none did
 with locked as (
     select r.id from refundd.refunds r where r.id = :id for no key update
-), decided as materialized (
-    -- A bank that said earlier that it executed the refund contradicts itself, and a person decides.
-    select case when :next in ('ready', 'failed') and refundd.was_said_paid(l.id) then 'review' else :next end as next,
-           case when :next in ('ready', 'failed') and refundd.was_said_paid(l.id) then 'said_paid: the bank said before that it executed this refund, and says now: ' || :message
-                else :reason end as reason
+), said as materialized (
+    -- A bank that said earlier that it executed the refund, or took it, contradicts itself, and a person decides.
+    select case :outcome when 'not_executed' then refundd.was_said_paid(l.id, true) when 'rejected' then refundd.was_said_paid(l.id, false) else false end as otherwise
       from locked l
+), decided as materialized (
+    select case when s.otherwise then 'review' else :next end as next,
+           case when s.otherwise then 'said_paid: the bank said before that it has this refund, and says now: ' || :message else :reason end as reason
+      from said s
 ), moved as (
     update refundd.refunds r
        set state = d.next,

@@ -141,16 +141,25 @@ async fn what_the_bank_says_too_late_moves_nothing() {
 
 #[tokio::test]
 async fn what_contradicts_an_earlier_answer_that_the_bank_paid_goes_to_a_person() {
-    for says in [InquiryOutcome::NotFound, InquiryOutcome::Rejected] {
+    for (said, says) in [
+        ("succeeded", InquiryOutcome::NotFound),
+        ("succeeded", InquiryOutcome::Rejected),
+        ("accepted", InquiryOutcome::NotFound),
+    ] {
         let scratch = uncertain(2).await;
         // The answers came too late to move anything: one to the first send, one to an inquiry.
         scratch
-            .sql(
+            .sql(&format!(
                 "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, code)
-                 values (1, 'acme', 'send', 1, 1, 'a', now(), 'succeeded', 'mapped'), (2, 'acme', 'inquiry', 7, 1, 'a', now(), 'succeeded', 'mapped')",
-            )
+                 values (1, 'acme', 'send', 1, 1, 'a', now(), '{said}', 'mapped'), (2, 'acme', 'inquiry', 7, 1, 'a', now(), '{said}', 'mapped')"
+            ))
             .await;
         assert_eq!(scratch.count(State::Unknown).await, 2, "the next inquiry settles them");
+        let error = scratch.sql_error("update refundd.refunds set state = 'ready'").await;
+        assert!(
+            error.to_string().contains("so it cannot become ready"),
+            "nor a node of the last version: {error}"
+        );
         let claimed = lease(&scratch, &[unlimited(1), unlimited(2)]).await;
         for inquiry in &claimed.leased {
             let now = inquired(inquiry, says.clone());

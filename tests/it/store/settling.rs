@@ -68,12 +68,58 @@ async fn a_refund_that_the_bank_paid_by_a_late_answer_is_not_sent_again() {
         scratch.text("select string_agg(state || ' ' || coalesce(split_part(reason, ':', 1), '-'), ', ' order by id) from refundd.refunds").await,
         "review said_paid, review said_paid, sending -"
     );
-    // Its node cannot make the third one ready: it becomes unknown when its lease is over.
-    let back = [settled(&second, Outcome::HandedBack)];
-    assert!(scratch.store.settle("b", &back, false).await.is_err());
+    let lines = "select string_agg(kind || ' ' || moved_to, ', ' order by refund_id) from refundd.attempts where moved_to is not null";
     assert_eq!(
-        scratch.store.settle("b", &[settled(&second, Outcome::Succeeded)], false).await.unwrap(),
-        [RefundId(3)]
+        scratch.text(lines).await,
+        "recovery review, recovery review",
+        "programs that read changes see them"
+    );
+    // What the third one comes to now cannot say that nothing was paid.
+    let over = [settled(&second, Outcome::Rejected)];
+    assert_eq!(scratch.store.settle("b", &over, false).await.unwrap(), [RefundId(3)]);
+    assert_eq!(
+        scratch.text("select state || ' ' || split_part(reason, ':', 1) || ' ' || (settled_at is null) from refundd.refunds where id = 3").await,
+        "review said_paid true"
+    );
+    let kept = scratch.store.evidence(RefundId(3)).await.unwrap();
+    assert_eq!(kept.last().unwrap().moved_to.as_deref(), Some("review"));
+}
+
+#[tokio::test]
+async fn a_late_answer_waits_for_who_makes_its_refund_ready_and_then_stops_it() {
+    let scratch = limited_scratch_with(1).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()").await;
+    let late = settled_all(&first, &Outcome::Accepted);
+    let ready = ["update refundd.refunds set state = 'ready'"];
+    let settled = scratch.while_a_commit_hangs(&ready, scratch.store.settle("a", &late, false)).await;
+    assert!(settled.unwrap().is_empty());
+    assert_eq!(scratch.count(State::Review).await, 1);
+}
+
+#[tokio::test]
+async fn a_late_outcome_that_is_settled_again_while_its_first_commit_is_under_way_is_kept_once() {
+    let scratch = limited_scratch_with(1).await;
+    let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()").await;
+    let line = "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, code)
+                select id, channel, 'send', 1, lease_epoch, 'a', now(), 'succeeded', 'mapped' from refundd.refunds";
+    let over = [settled(&claimed, Outcome::Succeeded)];
+    let again = scratch.while_a_commit_hangs(&[line], scratch.store.settle("a", &over, true)).await;
+    assert!(again.unwrap().is_empty());
+    assert_eq!(scratch.store.evidence(RefundId(1)).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refund_that_failed_and_was_paid_by_a_late_answer_is_uncertain() {
+    let scratch = limited_scratch_with(1).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch.sql("update refundd.refunds set state = 'failed', lease_node = null, lease_until = null, settled_at = now()").await;
+    let late = settled_all(&first, &Outcome::Succeeded);
+    assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
+    assert_eq!(
+        scratch.text("select state || ' ' || (uncertain_at is not null) from refundd.refunds").await,
+        "failed true"
     );
 }
 
