@@ -15,7 +15,8 @@ with outcomes as (
           number, started_ago_us, outcome, status, code, message,
           permit, is_first, inquire_us, bank_ref)
 ), locked as (
-    -- That try may still be under way, and the journal tells only when it is over.
+    -- That try may still be under way, and the journal tells only when it is over. A row that moves now is not among these: it was
+    -- changed by this statement, and its line is written in any case.
     select r.id from refundd.refunds r where :again and r.id = any(:id) for no key update
 ), moved as (
     update refundd.refunds r
@@ -48,6 +49,7 @@ with outcomes as (
            case when t.id not in (select id from moved) then null
                 when t.next in ('ready', 'failed') and t.id in (select id from moved where state = 'review') then 'review' else t.next end, t.status, t.code, t.message
       from outcomes t
-     where not :again or case when t.id in (select id from locked) then not refundd.send_is_kept(t.id, t.epoch) end
+     where not :again or t.id in (select id from moved)
+        or case when t.id in (select id from locked) then not refundd.send_is_kept(t.id, t.epoch) end
 )
 select id from moved

@@ -36,6 +36,16 @@ async fn settling_again_after_a_lost_commit_keeps_the_evidence_once() {
 }
 
 #[tokio::test]
+async fn settling_again_after_a_try_that_did_not_commit_moves_the_refund_with_its_line() {
+    let scratch = limited_scratch_with(1).await;
+    let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
+    let over = [settled(&claimed, Outcome::Succeeded)];
+    assert_eq!(scratch.store.settle("a", &over, true).await.unwrap(), [RefundId(1)]);
+    let kept = scratch.store.evidence(RefundId(1)).await.unwrap();
+    assert_eq!((kept.len(), kept[0].moved_to.as_deref()), (1, Some("succeeded")));
+}
+
+#[tokio::test]
 async fn settling_again_while_the_first_commit_is_under_way_keeps_the_evidence_once() {
     let scratch = limited_scratch_with(1).await;
     let claimed = claim(&scratch, "a", &[unlimited(1)]).await;

@@ -25,7 +25,7 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     ),
     (
         "settling again writes the journal again",
-        &[("where not :again or not refundd", "where :again or not :again or not refundd")],
+        &[("where not :again or t.id", "where :again or not :again or t.id")],
     ),
     (
         "the claim also takes unknown refunds",
@@ -401,7 +401,7 @@ pub const HARMLESS_STATEMENTS: &[(&str, Patch)] = &[
         "the claim and the settling leave the version to the trigger",
         &[
             ("set state = 'sending', version = r.version + 1,", "set state = 'sending',"),
-            ("set state = t.next, version = r.version + 1,", "set state = t.next,"),
+            ("else t.next end, version = r.version + 1,", "else t.next end,"),
         ],
     ),
 ];
