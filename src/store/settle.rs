@@ -1,6 +1,7 @@
 //! Settles sends: writes many outcomes in one commit, each under the epoch of its lease.
 //!
-//! An outcome whose lease is over moves nothing; the journal keeps it as evidence.
+//! An outcome whose lease is over settles nothing. The journal keeps it as evidence, and a trigger keeps a refund from being sent again if
+//! the outcome says that the bank has it.
 
 use std::time::{Duration, Instant};
 
