@@ -56,23 +56,25 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Where a card number may begin that goes on at the byte `at`, where a block of digits begins.
+/// Where the search goes on when the number at the byte `at` was masked. A number may begin earlier and go on there. And numbers
+/// before it may have been left alone as parts of a UUID or an IBAN, which the masked number was a part of, too.
 fn reach_of(text: &str, at: usize) -> usize {
+    const LONGEST_WORD: usize = 43;
+    let bytes = text.as_bytes();
     let (mut start, mut digits, mut between) = (at, 0, 0);
-    let mut block = None;
-    for (place, character) in text[..at].char_indices().rev() {
-        if character.is_ascii_digit() {
-            (digits, between, block) = (digits + 1, 0, Some(place));
+    while start > 0 && (at - start < LONGEST_WORD || (digits <= MOST && between <= 3)) {
+        start -= 1;
+        (digits, between) = if bytes[start].is_ascii_digit() {
+            (digits + 1, 0)
         } else {
-            start = block.take().unwrap_or(start);
-            between += 1;
-        }
-        // No number has more digits, nor a block of more.
-        if digits > MOST || between > 3 {
-            return start;
-        }
+            (digits, between + usize::from(text.is_char_boundary(start)))
+        };
     }
-    block.unwrap_or(start)
+    // Not within a block of digits, which would look shorter than it is.
+    while start > 0 && (bytes[start - 1].is_ascii_digit() || !text.is_char_boundary(start)) {
+        start -= 1;
+    }
+    start
 }
 
 /// The value with the card numbers masked in each of its texts and keys.

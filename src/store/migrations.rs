@@ -135,11 +135,8 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (50, "names_of_permits_are_near", include_str!("../../migrations/0050_names_of_permits_are_near.sql")),
     (51, "usual_moves_cost_less", include_str!("../../migrations/0051_usual_moves_cost_less.sql")),
     (52, "enqueue_names_what_differs", include_str!("../../migrations/0052_enqueue_names_what_differs.sql")),
-    (
-        53,
-        "a_positive_answer_is_believed",
-        include_str!("../../migrations/0053_a_positive_answer_is_believed.sql"),
-    ),
+    (53, "late_answers_are_believed", include_str!("../../migrations/0053_late_answers_are_believed.sql")),
+    (54, "what_the_bank_has_is_shown", include_str!("../../migrations/0054_what_the_bank_has_is_shown.sql")),
 ];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.

@@ -159,6 +159,28 @@ async fn a_lapsed_resend_is_unknown_and_a_resend_taken_back_too() {
 }
 
 #[tokio::test]
+async fn a_refund_that_the_bank_has_by_a_late_answer_is_not_resent() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", RESENDS).await;
+    node.stop().await;
+    scratch.insert("acme", "R-", 1).await;
+    scratch.sql("update refundd.refunds set state = 'sending', attempts = 2, lease_epoch = 2, lease_node = 'b', lease_until = now(), first_sent_at = now()").await;
+    // The answer to an earlier send comes while the refund is sent again, and that send becomes uncertain.
+    scratch
+        .sql(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, code)
+             select id, 'acme', 'send', 1, 1, 'a', now(), 'succeeded', 'mapped' from refundd.refunds",
+        )
+        .await;
+    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, due_at = now()").await;
+    let node = TestNode::start(&scratch, "a", RESENDS).await;
+    is(&scratch, State::Review, 1).await;
+    assert!(scratch.text("select reason from refundd.refunds").await.starts_with("said_paid: "));
+    assert!(scratch.bank.ledger().all().is_empty());
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn only_a_channel_that_resends_feeds_what_is_unknown() {
     let scratch = Scratch::new().await;
     let acme = ChannelName::new("acme").unwrap();

@@ -118,6 +118,11 @@ fn a_masked_text_has_no_card_number_and_the_words_around_it() {
     assert_eq!(masked("4111--1111, 1111 - 1111, paid"), "411111******1111, paid");
     assert_eq!(masked("4012888888899 123"), "401288****899 123");
     assert_eq!(masked("no card"), "no card");
+    assert_eq!(
+        masked("41111111-1111-1111-abcd-411111111111 1111"),
+        "411111******1111-abcd-411111******1111",
+        "the second number was a part of what excused the first"
+    );
     for card in CARDS {
         assert!(!is_in(&masked(card)), "{card}");
     }

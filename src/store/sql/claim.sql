@@ -18,7 +18,8 @@ with here as (
        and (r.state || '' = 'ready'
             or (r.state || '' = 'unknown' and r.inquire_at is null
                 and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, :resend_within_us * interval '1 microsecond', :most_sends, greatest(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond'))
-                and refundd.is_where_it_was_sent(r.sent_to, (select address from here), :channel, false)))
+                and refundd.is_where_it_was_sent(r.sent_to, (select address from here), :channel, false)
+                and not refundd.was_said_paid(r.id, true)))
        for no key update skip locked
 ),
 -- gate.sql stands here, then permits.sql or unlimited.sql

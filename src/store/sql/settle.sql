@@ -37,7 +37,7 @@ with outcomes as (
      where r.id = t.id and r.id = any(:id) -- found by id, as in claim.sql
        -- One comparison, and not two: a planner that expects few `sending` rows would compare each with each outcome.
        and case when r.state = 'sending' then r.lease_epoch end = t.epoch
-    returning r.id, r.state
+    returning r.id, r.state, r.lease_epoch
 ), kept as (
     insert into refundd.attempts
            (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
@@ -46,7 +46,7 @@ with outcomes as (
            now() - t.started_ago_us * interval '1 microsecond',
            t.outcome,
            -- A subquery, and not a join: planned for ten rows, a join compared each outcome with each moved row.
-           case when t.id not in (select id from moved) then null
+           case when (t.id, t.epoch) not in (select id, lease_epoch from moved) then null
                 when t.next in ('ready', 'failed') and t.id in (select id from moved where state = 'review') then 'review' else t.next end, t.status, t.code, t.message
       from outcomes t
      where not :again or t.id in (select id from moved)
