@@ -31,7 +31,8 @@ return (old_state, new_state) in (
     ('failed', 'ready')
 );
 
--- As before (migration 0051), and no node makes a refund `ready` that the bank has, also none of the last version.
+-- As before (migration 0051), and no node makes a refund `ready` that the bank has, nor does one of the last version. In place of
+-- `unknown`, to be sent again, such a refund goes to a person.
 create or replace function refundd.only_legal_moves() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -41,6 +42,10 @@ begin
     end if;
     if new.state is not distinct from old.state then
         return new;
+    end if;
+    if old.state = 'sending' and new.state = 'unknown' and new.inquire_at is null and refundd.was_said_paid(old.id, true) then
+        new.state := 'review';
+        new.reason := 'said_paid: an answer that came late says that the bank has this refund';
     end if;
     if not refundd.move_is_legal(old.state, new.state) then
         raise exception 'refund % cannot move from % to %', old.id, old.state, new.state

@@ -44,20 +44,15 @@ const SHOW_MOVED: &str = "
      where r.id = moved.id
     returning r.id, r.channel, refundd.recovery_moved(r, 'address_changed')";
 
-// Leaves out refunds with a planned inquiry, refunds that will get one, and refunds that may be sent again. What the bank has is not
-// sent again.
+// Leaves out refunds with a planned inquiry, refunds that will get one, and refunds that may be sent again.
 const SHOW_UNKNOWN: &str = "
-    update refundd.refunds r
-       set state = 'review',
-           reason = case when refundd.was_said_paid(r.id, true)
-                         then concat_ws('; before: ', 'said_paid: an answer that came late says that the bank has this refund', r.reason) else r.reason end
+    update refundd.refunds r set state = 'review'
       from (select u.id from refundd.refunds u join refundd.channels c on c.channel = u.channel
              where u.state = 'unknown'
                and not (c.retired_at is null and (
                         (c.inquires and (c.on_unknown <> 'review' or u.inquire_at is not null))
                      or (c.on_unknown = 'resend' and u.inquire_at is null
-                         and refundd.may_be_resent(u.first_sent_at, u.attempts, u.deadline_at, c.resend_within, c.most_sends)
-                         and not refundd.was_said_paid(u.id, true))))
+                         and refundd.may_be_resent(u.first_sent_at, u.attempts, u.deadline_at, c.resend_within, c.most_sends))))
              limit $1 for update of u skip locked) stuck
      where r.id = stuck.id
     returning r.id, r.channel, refundd.recovery_moved(r, 'nothing_left_to_try')";
@@ -97,8 +92,8 @@ const SHOW_OVERDUE: Statement = statement!(
     returning r.id, r.channel, refundd.recovery_moved(r, 'inquiries_used_up')"
 );
 
-// Plans an inquiry for refunds that lack one: the channel got its inquiry later, the resends are used up, the bank has the refund, or an
-// older node moved it.
+// Plans an inquiry for refunds that lack one: the channel got its inquiry later, the resends are used up, or an older
+// node moved the refund.
 const PLAN: &str = "
     update refundd.refunds r set inquire_at = now()
       from (select u.id from refundd.channels c join refundd.refunds u on u.channel = c.channel
@@ -106,8 +101,7 @@ const PLAN: &str = "
                and refundd.is_where_it_was_sent(u.sent_to, c.address, u.channel, true)
                and (u.state = 'accepted' or c.on_unknown = 'inquire'
                     or (c.on_unknown = 'resend'
-                        and (not refundd.may_be_resent(u.first_sent_at, u.attempts, u.deadline_at, c.resend_within, c.most_sends)
-                             or refundd.was_said_paid(u.id, true))))
+                        and not refundd.may_be_resent(u.first_sent_at, u.attempts, u.deadline_at, c.resend_within, c.most_sends)))
              limit $1 for update of u skip locked) unplanned
      where r.id = unplanned.id
     returning r.channel";

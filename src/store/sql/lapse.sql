@@ -14,10 +14,11 @@
                lease_node = null, lease_until = null, due_at = now(),
                inquire_at = case when c.inquires and c.on_unknown = 'inquire' then now() + interval '10 seconds' end
           from late, refundd.channels c where r.id = late.id and c.channel = r.channel
-        returning r.id, r.channel, r.attempts, r.lease_epoch, late.lease_node as node
+        returning r.id, r.channel, r.attempts, r.lease_epoch, r.state, late.lease_node as node
     ), kept as (
         insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code, message)
-        select id, channel, 'send', attempts, lease_epoch, node, 'unknown', 'unknown', 'lease_lapsed',
+        -- A trigger shows what the bank has to a person.
+        select id, channel, 'send', attempts, lease_epoch, node, 'unknown', state, 'lease_lapsed',
                'the node did not settle before its lease was over; the request may have been made'
           from moved
     )

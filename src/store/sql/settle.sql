@@ -47,7 +47,8 @@ with outcomes as (
            t.outcome,
            -- A subquery, and not a join: planned for ten rows, a join compared each outcome with each moved row.
            case when (t.id, t.epoch) not in (select id, lease_epoch from moved) then null
-                when t.next in ('ready', 'failed') and t.id in (select id from moved where state = 'review') then 'review' else t.next end, t.status, t.code, t.message
+                -- A trigger may have shown it to a person in place of `unknown`.
+                when t.next in ('ready', 'failed', 'unknown') and t.id in (select id from moved where state = 'review') then 'review' else t.next end, t.status, t.code, t.message
       from outcomes t
      where not :again or t.id in (select id from moved)
         or case when t.id in (select id from locked) then not refundd.send_is_kept(t.id, t.epoch) end

@@ -9,8 +9,8 @@ use refundd::refund::{Code, LimitName, RefundId, State};
 use refundd::store::{ClaimRequest, Claimed, Inquired};
 
 use super::acme;
-use crate::harness::Scratch;
 use crate::harness::scratch::ANYWHERE;
+use crate::harness::{Scratch, until};
 
 async fn uncertain(refunds: u32) -> Scratch {
     let scratch = Scratch::new().await;
@@ -160,8 +160,14 @@ async fn what_contradicts_an_earlier_answer_that_the_bank_paid_goes_to_a_person(
             error.to_string().contains("so it cannot become ready"),
             "nor a node of the last version: {error}"
         );
-        let claimed = lease(&scratch, &[unlimited(1), unlimited(2)]).await;
-        for inquiry in &claimed.leased {
+        // The refused statement may have the rows locked for a moment still.
+        let mut leased = Vec::new();
+        until("both are leased", async || {
+            leased.extend(lease(&scratch, &[unlimited(1), unlimited(2)]).await.leased);
+            leased.len() == 2
+        })
+        .await;
+        for inquiry in &leased {
             let now = inquired(inquiry, says.clone());
             assert_eq!(scratch.store.settle_inquiry("a", &now).await.unwrap(), Some(State::Review));
         }
