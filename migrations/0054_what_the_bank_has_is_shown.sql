@@ -1,5 +1,5 @@
--- Refunds that are `ready`, or wait to be sent again, although the bank said that it has them (migration 0053). A migration of its own, because it locks these rows
--- alone, and no table.
+-- Refunds that are `ready`, or wait to be sent again, although the bank said that it has them (migration 0053). A migration of its
+-- own, because it locks these rows alone, and no table.
 do $$
 declare
     r refundd.refunds;
