@@ -1,7 +1,10 @@
 -- A bank may contradict itself. When its answer "executed" came too late to move a refund, it stood in the journal alone: an
 -- inquiry that found no such refund made the refund `ready` all the same, and it was sent again. From now on such a refund goes to a
--- person. The same if the late answer meets a refund that is `ready` again, or waits to be sent again under its key. If it meets a
--- refund that is being sent again, that refund cannot become `ready` any more.
+-- person. The same if the late answer meets a refund that is `ready` again, or waits to be sent again under its key. A refund that
+-- is being sent again goes to a person in place of `ready` and `failed`, and in place of `unknown` if it would be resent.
+--
+-- Four smaller mends stand below, because they replace functions of the same paths: what a repeated settlement sees, the bank's reference
+-- after a decision, the line of a resend that is taken back, and the bound of an amount on nodes.
 
 -- Whether the bank said that it executed a refund, or, with `or_took`, at least that it took the refund, since people last decided that
 -- it may be sent. Volatile, so that it sees what was committed while its statement waited for a row.
