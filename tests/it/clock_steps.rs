@@ -111,7 +111,9 @@ async fn a_grace_is_not_over_because_postgres_was_set_forward_while_no_node_ran(
 #[tokio::test]
 async fn a_lease_does_not_lapse_because_postgres_was_set_forward() {
     let (postgres, scratch) = clocked("lease").await;
-    let nodes = [TestNode::start(&scratch, "a", ASKS).await, TestNode::start(&scratch, "b", ASKS).await];
+    let patient = ASKS.replace("timeout = \"8s\"", "timeout = \"20s\"");
+    let nodes =
+        [TestNode::start(&scratch, "a", &patient).await, TestNode::start(&scratch, "b", &patient).await];
     scratch.bank.next("acme", [Step::pays().after(Duration::from_secs(7))]);
     scratch.insert("acme", "R-", 1).await;
     until("it is sent", async || scratch.bank.ledger().all().len() == 1).await;

@@ -182,7 +182,7 @@ async fn dies_at(point: &'static str, way: Way) {
             provoke(point, &scratch, &address).await;
         }
         assert!(
-            began.elapsed() < Duration::from_secs(40),
+            began.elapsed() < Duration::from_mins(2),
             "{point}, {way:?}: it never came by; {:#?}",
             first.log()
         );
@@ -192,7 +192,7 @@ async fn dies_at(point: &'static str, way: Way) {
     scratch.sql("drop trigger if exists dawdles on refundd.refunds").await;
     let what = format!("{point}, {way:?}");
     let mut second = NodeProcess::start(&scratch, "b", &channels);
-    within(Duration::from_secs(50), &what, async || {
+    within(Duration::from_mins(3), &what, async || {
         scratch
             .number("select count(*) from refundd.refunds where state in ('ready', 'sending', 'unknown')")
             .await

@@ -31,7 +31,7 @@ pub fn channels(permits: u32) -> String {
         format!(
             "{section}lateness = \"250ms\"\n\
              [channel.{name}]\nendpoint = \"http://{{bank}}/{name}/refunds\"\nlimits = [\"{name}\"]\n\
-             max_in_flight = 60\ntimeout = \"2s\"\nconnect_timeout = \"1s\"\n"
+             max_in_flight = 60\ntimeout = \"10s\"\nconnect_timeout = \"1s\"\n"
         )
     };
     TestAlgorithm::ALL.map(of).concat()

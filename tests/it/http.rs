@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use hyper::Method;
@@ -209,15 +209,21 @@ async fn refs_that_somebody_is_about_to_save_hold_up_no_others() {
                   select 'R-' || n, 'acme', 'P-1', 1250, 'EUR' from generate_series(1, 4) n";
     sqlx::query(insert).execute(&mut *open).await.unwrap();
     let post = async |n: u32| node.post("/v1/refunds", &refund(&format!("R-{n}"), "acme")).await;
-    let began = Instant::now();
-    let answers = join_all((1..=4).map(post));
+    // While nobody commits, the held ones are answered 503 after 3 s, and their caller asks again.
+    let held = async |n: u32| {
+        loop {
+            let answer = post(n).await;
+            if answer.status != 503 {
+                return answer;
+            }
+        }
+    };
+    let answers = join_all((1..=4).map(held));
     let others = async {
         let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
         until("they wait", async || scratch.number(waiting).await >= 2).await;
         let answers = join_all((5..100).map(post)).await;
         assert!(answers.iter().all(|answer| answer.status == 201), "{answers:?}");
-        // The held ones are waited for this long.
-        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
         open.commit().await.unwrap();
     };
     let (answers, ()) = tokio::join!(answers, others);

@@ -21,10 +21,13 @@ async fn an_outcome_that_goes_to_a_person_is_counted_and_logged_as_that_alone() 
     })
     .await;
     let address = node.address().unwrap().parse().unwrap();
-    let (_, page) = crate::harness::http::get(address, "/metrics").await.unwrap();
     for (outcome, count) in [("succeeded", 1), ("review", 2)] {
         let sample = format!("refundd_attempts_total{{channel=\"acme\",outcome=\"{outcome}\"}} {count}\n");
-        assert!(page.contains(&sample), "{sample}{page}");
+        // A node counts an outcome after its commit.
+        until(&sample, async || {
+            crate::harness::http::get(address, "/metrics").await.unwrap().1.contains(&sample)
+        })
+        .await;
     }
     node.signal(Signal::TERM);
     assert!(node.wait().success());

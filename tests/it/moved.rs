@@ -259,10 +259,12 @@ async fn a_node_with_another_file_can_neither_send_it_again_nor_ask() {
 async fn the_reload_and_the_check_say_how_many_stay_behind() {
     let (scratch, new) = (Scratch::new().await, PretendBank::start_here().unwrap());
     scratch.bank.then("acme", Step::pays_but_says_500());
-    let mut node = NodeProcess::start(&scratch, "a", RESENDS);
+    // They wait for their next send until the end.
+    let resends = RESENDS.replace("base = \"1s\", cap = \"1s\"", "base = \"1h\", cap = \"1h\"");
+    let mut node = NodeProcess::start(&scratch, "a", &resends);
     scratch.insert("acme", "R-", 20).await;
     is(&scratch, State::Unknown, 20).await;
-    let file = scratch.file("a", &at(RESENDS, &new));
+    let file = scratch.file("a", &at(&resends, &new));
     let mut written = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut written, file.as_bytes()).unwrap();
     let check = async |more: &[&str]| {

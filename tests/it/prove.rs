@@ -48,7 +48,7 @@ async fn sent(rule: &str, count: u32) -> Scratch {
     let b = TestNode::start(&scratch, "b", &channels).await;
     scratch.insert("acme", "R-", count).await;
     let wanted = count as usize;
-    assert!(scratch.bank.until(Duration::from_secs(30), |l| l.all().len() >= wanted).await);
+    assert!(scratch.bank.until(Duration::from_mins(2), |l| l.all().len() >= wanted).await);
     a.stop().await;
     b.stop().await;
     scratch

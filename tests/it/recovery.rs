@@ -146,9 +146,9 @@ async fn a_pass_ends_in_seconds_however_many_leases_and_deadlines_are_over() {
     scratch
         .sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'dead#1', lease_until = now() - interval '1 second' where refund_ref like 'lease-%'")
         .await;
-    // A slow server: ten statements of each kind would take 20 s.
+    // A slow server: ten statements of each kind would take 10 s.
     scratch
-        .sql("create function refundd.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(2); return null; end $$")
+        .sql("create function refundd.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(1); return null; end $$")
         .await;
     scratch
         .sql("create trigger slow before update on refundd.refunds for each statement execute function refundd.slow()")
@@ -160,9 +160,16 @@ async fn a_pass_ends_in_seconds_however_many_leases_and_deadlines_are_over() {
     let keep = Keep { permits: Duration::from_hours(168), attempts: None, events: None };
     let recovery = Recovery::new(node, WakeUps::of_sends(100), keep);
     let first = recovery.pass().await.unwrap();
-    // The third statement of each kind ends after six seconds; a busy machine gets less far.
-    assert!((500..=1_500).contains(&first.lapsed) && (500..=1_500).contains(&first.expired), "{first:?}");
+    // The sixth statement of each kind ends after six seconds; a busy machine gets less far.
+    assert!((500..=3_000).contains(&first.lapsed) && (500..=3_000).contains(&first.expired), "{first:?}");
     scratch.sql("drop trigger slow on refundd.refunds").await;
-    let rest = recovery.pass().await.unwrap();
-    assert_eq!((first.lapsed + rest.lapsed, first.expired + rest.expired), (EACH as usize, EACH as usize));
+    let (mut lapsed, mut expired) = (first.lapsed, first.expired);
+    loop {
+        let more = recovery.pass().await.unwrap();
+        if (more.lapsed, more.expired) == (0, 0) {
+            break;
+        }
+        (lapsed, expired) = (lapsed + more.lapsed, expired + more.expired);
+    }
+    assert_eq!((lapsed, expired), (EACH as usize, EACH as usize));
 }

@@ -79,7 +79,7 @@ async fn a_bad_file_changes_nothing_and_says_why() {
     let scratch = Scratch::new().await;
     let mut node = NodeProcess::start(&scratch, "a", UNLIMITED);
     node.rewrite(
-        &scratch.file("a", &UNLIMITED.replace("timeout = \"1s\"\nconnect", "tiemout = \"1s\"\nconnect")),
+        &scratch.file("a", &UNLIMITED.replace("timeout = \"10s\"\nconnect", "tiemout = \"10s\"\nconnect")),
     );
     node.signal(Signal::HUP);
     node.wait_for_line("the old one stays in force");

@@ -15,7 +15,7 @@ const RESENDS: &str = r#"
 [channel.acme]
 endpoint = "http://{bank}/acme/refunds"
 limits = []
-timeout = "1s"
+timeout = "3s"
 connect_timeout = "1s"
 retry = { base = "20ms", cap = "100ms", sends = 5 }
 on_unknown = "resend"

@@ -88,7 +88,7 @@ async fn a_node_that_does_not_own_the_schema_saves_sends_settles_and_recovers() 
     assert_eq!(node.post("/v1/refunds", &refund("R-1", "acme")).await.status, 201);
     scratch.insert("acme", "S-", 9).await;
     until("all are settled", async || scratch.count(State::Succeeded).await == 10).await;
-    assert_eq!(node.post("/v1/limits/acme/acquire", &json!({ "permits": 1 })).await.status, 200);
+    assert_eq!(node.acquire("acme", &json!({ "permits": 1 })).await.status, 200);
     // Left behind by a node that is gone.
     scratch.pause("acme", "to be left behind", "test").await;
     scratch.insert("acme", "L-", 1).await;

@@ -32,7 +32,7 @@ async fn refunds_that_wait_for_their_permit_are_handed_back_unsent() {
         "[limit.acme]\npermits = 50\nper = \"4s\"\nahead = \"2s\"\n{}max_in_flight = 200\n",
         UNLIMITED
             .replace("[]", "[\"acme\"]")
-            .replace("timeout = \"1s\"\nconnect", "timeout = \"2s\"\nlease = \"12s\"\nconnect")
+            .replace("timeout = \"10s\"\nconnect", "timeout = \"2s\"\nlease = \"12s\"\nconnect")
     );
     let mut node = NodeProcess::start(&scratch, "a", &channels);
     scratch.insert("acme", "R-", 200).await;
@@ -63,7 +63,7 @@ async fn a_second_signal_shortens_the_wait_and_what_is_left_is_named() {
     let mut node = NodeProcess::start(
         &scratch,
         "a",
-        &UNLIMITED.replace("timeout = \"1s\"\nconnect", "timeout = \"60s\"\nconnect"),
+        &UNLIMITED.replace("timeout = \"10s\"\nconnect", "timeout = \"60s\"\nconnect"),
     );
     scratch.insert("acme", "R-", 2).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= 2).await);

@@ -162,7 +162,7 @@ async fn a_page_is_bounded_in_bytes_and_the_next_begins_where_it_ended() {
 #[tokio::test]
 async fn a_caller_that_does_not_read_its_answer_is_cut() {
     let scratch = Scratch::new().await;
-    let node = node_with(&scratch, "answer_timeout = \"300ms\"", UNLIMITED).await;
+    let node = node_with(&scratch, "answer_timeout = \"3s\"", UNLIMITED).await;
     fill(&scratch, 1_500_000).await;
     let list = b"GET /v1/refunds?limit=1000 HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut dead = connect(&node).await;
@@ -272,7 +272,7 @@ async fn slow_callers_in_all_places_delay_neither_probes_nor_channels() {
     let took =
         Duration::from_micros(u64::try_from(at.iter().max().unwrap() - at.iter().min().unwrap()).unwrap());
     // `make slow` measures the pace; here all other tests run at the same time.
-    assert!((1.9..30.0).contains(&took.as_secs_f64()), "41 refunds at 20 a second took {took:?}");
+    assert!((1.9..60.0).contains(&took.as_secs_f64()), "41 refunds at 20 a second took {took:?}");
     drop(slow);
     let healthy = node.request(Method::GET, "/v1/channels", "", "").await;
     assert_eq!(healthy.status, 200);

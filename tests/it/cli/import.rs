@@ -42,7 +42,7 @@ async fn a_file_is_imported_whole_but_for_the_lines_that_are_wrong_and_again_wit
         "{output}"
     );
     assert_eq!(String::from_utf8_lossy(&first.stdout), "10996 saved, 0 were saved before, 3 refused\n");
-    within(Duration::from_secs(30), "all are paid", async || scratch.count(State::Succeeded).await == 10_996)
+    within(Duration::from_mins(4), "all are paid", async || scratch.count(State::Succeeded).await == 10_996)
         .await;
 
     let again = refundd(config.path(), &["import", path]);

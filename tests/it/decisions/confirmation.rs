@@ -6,7 +6,7 @@ use refundd::store::{Decided, Decision};
 use serde_json::json;
 
 use super::{again, result, shown, version};
-use crate::dispatch::UNLIMITED;
+use crate::dispatch::{UNLIMITED, impatient};
 use crate::harness::{Scratch, TestNode, until};
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn what_may_have_been_executed_is_sent_again_only_when_somebody_confirms_t
 async fn ready_after(step: Step, extra: &str) -> &'static str {
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", [step]);
-    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}{extra}")).await;
+    let node = TestNode::start(&scratch, "a", &format!("{}{extra}", impatient())).await;
     scratch.insert("acme", "R-", 1).await;
     until("it is shown, or has ended", async || {
         let counts = scratch.counts().await;

@@ -15,12 +15,12 @@ use crate::harness::{Scratch, TestNode, until};
 const SLOW: &str = "[limit.acme]\npermits = 1\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\n\
                     limits = [\"acme\"]\n";
 
-/// One send that the bank accepted 17 minutes ago, and 40 since then to which it answered 429. The owner writes them, because
+/// One send that the bank accepted a little more than 16 minutes ago, and 40 since then to which it answered 429. The owner writes them, because
 /// nobody waits for them.
 const HISTORY: &[&str] = &[
     "set session_replication_role = 'replica'",
     "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, finished_at, outcome, moved_to, status, code)
-     select 1, 'acme', 'send', 1, 1, 'a#1', now() - (1020 - n * 24) * interval '1 second', now() - (1020 - n * 24) * interval '1 second',
+     select 1, 'acme', 'send', 1, 1, 'a#1', now() - (985 - n * 24) * interval '1 second', now() - (985 - n * 24) * interval '1 second',
             case n when 0 then 'succeeded' else 'not_executed' end, 'ready', case n when 0 then 200 else 429 end,
             case n when 0 then 'succeeded' else 'asked_to_wait' end
        from generate_series(0, 40) n",

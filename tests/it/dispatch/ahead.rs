@@ -12,9 +12,9 @@ use crate::harness::{Scratch, TestNode, depth, until, within};
 #[tokio::test]
 async fn ids_taken_ahead_go_back_to_their_place_when_no_slot_becomes_free() {
     let scratch = Scratch::new().await;
-    let answers_after = Duration::from_secs(5);
+    let answers_after = Duration::from_secs(15);
     scratch.bank.next("acme", (0..8).map(|_| Step::pays().after(answers_after)));
-    let channels = UNLIMITED.replace("timeout = \"1s\"", "timeout = \"20s\"");
+    let channels = UNLIMITED.replace("timeout = \"10s\"", "timeout = \"60s\"");
     let node = TestNode::start(&scratch, "a", &format!("{channels}max_in_flight = 8\n")).await;
     scratch.insert("acme", "A-", 3).await;
     until("three are in flight", async || scratch.bank.look(|ledger| ledger.all().len()) == 3).await;

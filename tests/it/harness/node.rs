@@ -1,5 +1,7 @@
 //! A node in this process, and a plain HTTP client to talk to it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode};
@@ -43,7 +45,9 @@ impl TestNode {
 
     pub async fn run(config: Config) -> TestNode {
         let daemon = Daemon::start(config, || {}).await.unwrap();
-        let client = Client::builder(TokioExecutor::new()).build_http();
+        // A node closes an idle connection after 5 s. A request that meets the close would fail.
+        let idle = Duration::from_secs(1);
+        let client = Client::builder(TokioExecutor::new()).pool_idle_timeout(idle).build_http();
         TestNode { daemon, client }
     }
 
@@ -57,6 +61,18 @@ impl TestNode {
 
     pub async fn post(&self, path: &str, body: &Value) -> Answer {
         self.request(Method::POST, path, "application/json", &body.to_string()).await
+    }
+
+    /// Asks for permits until some are handed out: at the end of a window a call is answered 429, and 503 when the
+    /// ledger was slower than a permit lives.
+    pub async fn acquire(&self, limit: &str, wanted: &Value) -> Answer {
+        loop {
+            let answer = self.post(&format!("/v1/limits/{limit}/acquire"), wanted).await;
+            if !matches!(answer.status.as_u16(), 429 | 503) {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     pub async fn request(&self, method: Method, path: &str, content_type: &str, body: &str) -> Answer {

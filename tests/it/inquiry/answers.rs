@@ -60,14 +60,14 @@ async fn not_found_counts_only_after_its_grace_and_then_it_is_sent_again() {
 async fn a_request_that_arrives_after_a_404_is_not_doubled_while_the_grace_lasts() {
     let scratch = Scratch::new().await;
     // The bank executes it late: until then nobody finds it.
-    scratch.bank.next("acme", [Step::answers(504, "{}").paying_after(Duration::from_secs(3))]);
+    scratch.bank.next("acme", [Step::answers(504, "{}").paying_after(Duration::from_secs(15))]);
     let node = TestNode::start(&scratch, "a", ASKS).await;
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Unknown, 1).await;
     age(&scratch, "10 seconds").await;
     inquiries_reach(&scratch, 1).await;
     assert_eq!(journal(&scratch, "code").await, "not_found");
-    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.paid_by_key().len() == 1).await);
+    assert!(scratch.bank.until(Duration::from_secs(30), |l| l.paid_by_key().len() == 1).await);
     age(&scratch, "20 seconds").await;
     is(&scratch, State::Succeeded, 1).await;
     assert!(scratch.bank.ledger().doubled().is_empty());

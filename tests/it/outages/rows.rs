@@ -12,17 +12,18 @@ use crate::harness::{Scratch, TestNode, within};
 #[tokio::test]
 async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
     let scratch = Scratch::new().await;
-    let node = TestNode::start(&scratch, "a", &limited()).await;
-    scratch.bank.next_for("acme", "R-1", [Step::pays().after(SECOND)]);
+    let patient = limited().replace("timeout = \"2s\"", "timeout = \"20s\"\nlease = \"60s\"");
+    let node = TestNode::start(&scratch, "a", &patient).await;
+    let mut holder = scratch.connect().await;
+    scratch.bank.next_for("acme", "R-1", [Step::pays().after(SECOND * 3)]);
     scratch.insert("acme", "R-", 1).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
-    let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
     lock.execute("select id from refundd.refunds where refund_ref = 'R-1' for update").await.unwrap();
     // Long enough for R-1's outcome to be in a batch that waits for its row.
-    tokio::time::sleep(SECOND * 2).await;
+    tokio::time::sleep(SECOND * 4).await;
     scratch.insert("acme", "S-", 200).await;
-    within(Duration::from_secs(12), "the others are settled", async || {
+    within(Duration::from_secs(45), "the others are settled", async || {
         scratch.count(State::Succeeded).await == 200
     })
     .await;
@@ -36,7 +37,8 @@ async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
         }
     };
     let first = "select count(*) from refundd.refunds where refund_ref = 'R-1' and state = 'succeeded'";
-    let settled = within(Duration::from_secs(5), "so is this one", async || scratch.number(first).await == 1);
+    let settled =
+        within(Duration::from_secs(20), "so is this one", async || scratch.number(first).await == 1);
     tokio::select! {
         () = others => {}
         _ = settled => {}

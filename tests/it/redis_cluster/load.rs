@@ -101,7 +101,7 @@ impl Load {
     /// Waits until the last refund is settled.
     pub async fn drain(&self) {
         let all = i64::try_from(self.saved * algorithms().len()).unwrap();
-        within(Duration::from_mins(2), "every refund is sent and settled", async || {
+        within(Duration::from_mins(5), "every refund is sent and settled", async || {
             self.scratch.count(State::Succeeded).await == all
         })
         .await;
