@@ -82,7 +82,7 @@ pub use events::{Event, EventCursor, EventFilter, EventPage};
 pub use export::{EndedBy, SentLine};
 pub use find::{Found, RefundProgress};
 pub use inquire::Inquired;
-pub use journal::{Evidence, EvidenceKind, Rotation};
+pub use journal::{Evidence, EvidenceKind, FirstByte, Rotation};
 pub use ledger::Spent;
 pub use look::Filter;
 pub use migrations::{MigrationStep, SchemaStatus};

@@ -16,7 +16,7 @@ use super::fresh::with_backlog;
 use crate::node::meter::Binds;
 use crate::refund::text::counted;
 use crate::refund::{Refund, State};
-use crate::store::{ChannelCensus, Evidence, EvidenceKind, RefundProgress, Store, StoreError};
+use crate::store::{ChannelCensus, Evidence, EvidenceKind, FirstByte, RefundProgress, Store, StoreError};
 
 /// A refund and everything that is known about it.
 #[derive(Debug, Serialize)]
@@ -264,13 +264,15 @@ fn sentence(line: &Evidence, nth: u32) -> String {
     if let Some(code) = line.code.as_deref().filter(|code| *code != line.outcome) {
         let _ = write!(text, ", {code}");
     }
-    if let Some((started, finished)) = line.started_at.zip(line.finished_at) {
-        let took = Duration::try_from(finished.duration_since(started)).unwrap_or_default();
-        if line.kind != EvidenceKind::Manual {
+    match (line.kind, line.first_byte(), line.finished_at) {
+        (EvidenceKind::Manual, ..) => {}
+        (_, FirstByte::Left(started), Some(finished)) => {
+            let took = Duration::try_from(finished.duration_since(started)).unwrap_or_default();
             let _ = write!(text, ", after {:.3} s", took.as_secs_f64());
         }
-    } else if line.kind == EvidenceKind::Send {
-        text.push_str(", no byte was sent");
+        (EvidenceKind::Send, FirstByte::NotSent, _) => text.push_str(", no byte was sent"),
+        (_, FirstByte::NobodyKnows, _) => text.push_str(", nobody knows whether a byte was sent"),
+        _ => {}
     }
     match &line.moved_to {
         Some(state) => {

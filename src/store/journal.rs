@@ -34,6 +34,26 @@ pub struct Evidence {
     pub message: Option<String>,
 }
 
+/// What a line says of the first byte of its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstByte {
+    /// It left, or the kernel may have taken it.
+    Left(Timestamp),
+    NotSent,
+    /// The node died or could not reach Postgres, and recovery wrote the line.
+    NobodyKnows,
+}
+
+impl Evidence {
+    pub fn first_byte(&self) -> FirstByte {
+        match self.started_at {
+            Some(at) => FirstByte::Left(at),
+            None if self.kind == EvidenceKind::Send && self.outcome == "unknown" => FirstByte::NobodyKnows,
+            None => FirstByte::NotSent,
+        }
+    }
+}
+
 /// What wrote a line of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -32,8 +32,16 @@ fn a_line_of_the_journal_is_a_sentence() {
         "send 1 from node node-a: succeeded, HTTP 200, after 0.130 s, moved to succeeded \
          (permit acme@2026-11-23T13:20:00Z#4)"
     );
-    let late = Evidence { moved_to: None, started_at: None, permit: None, ..evidence(EvidenceKind::Send) };
+    let not_sent = "not_executed".to_owned();
+    let unsent = Evidence { started_at: None, permit: None, ..evidence(EvidenceKind::Send) };
+    let late = Evidence { moved_to: None, outcome: not_sent, ..unsent.clone() };
     assert!(sentence(&late, 1).ends_with("no byte was sent, too late to move it"), "{}", sentence(&late, 1));
+    let code = Some("lease_lapsed".to_owned());
+    let lapsed = Evidence { outcome: "unknown".to_owned(), code, status: None, ..unsent };
+    assert_eq!(
+        sentence(&lapsed, 1),
+        "send 1 from node node-a: unknown, lease_lapsed, nobody knows whether a byte was sent, moved to succeeded"
+    );
     let decided = Evidence {
         node: "ann".to_owned(),
         permit: None,

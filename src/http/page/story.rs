@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::events::{by, kind};
 use super::parts::{Tone, badge, exact, foreign, state, time, with_times};
 use crate::desk::story::{Happening, HappeningKind, Story};
-use crate::store::{Event, Evidence, EvidenceKind};
+use crate::store::{Event, Evidence, EvidenceKind, FirstByte};
 
 /// The story, oldest first.
 pub(super) fn story(story: &Story, events: &[Event]) -> Markup {
@@ -93,9 +93,10 @@ fn numbered(one: &Evidence, nth: Option<u32>) -> Markup {
             // Recovery and people send nothing to the bank, so their lines prove nothing about a first byte.
             @if matches!(one.kind, EvidenceKind::Send | EvidenceKind::Inquiry) {
                 p.small {
-                    @match one.started_at {
-                        Some(_) => "its first byte left at the time above",
-                        None => "no byte left",
+                    @match one.first_byte() {
+                        FirstByte::Left(_) => "its first byte left at the time above",
+                        FirstByte::NotSent => "no byte left",
+                        FirstByte::NobodyKnows => "nobody knows whether a byte left",
                     }
                     @if let Some(at) = one.finished_at { "; written down at " (exact(at)) }
                     @if let Some(permit) = &one.permit { "; permit " code { (permit) } }
@@ -134,6 +135,9 @@ mod tests {
             assert!(!shown(kind, "unknown", Some("unknown")).contains("byte left"));
         }
         assert!(shown(EvidenceKind::Send, "not_executed", Some("ready")).contains("no byte left"));
+        // The node died, and recovery wrote the line.
+        let lapsed = shown(EvidenceKind::Send, "unknown", Some("unknown"));
+        assert!(lapsed.contains("nobody knows whether a byte left") && !lapsed.contains("no byte left"));
     }
 
     #[test]
