@@ -66,7 +66,7 @@ slow: ## Let 2,000 slow callers and slowhttptest attack a node, and measure its 
 	@tools/install-servers slow
 	$(CARGO) test --locked --release --test it slow_thousands -- --ignored --nocapture --test-threads=1
 
-torture: servers ## Break everything at random under load (SECONDS=, SEED=), then compare all ledgers
+torture: servers ## Break everything at random under load (SECONDS=, SEED=, RATE=, CALM=), then compare all ledgers
 	$(CARGO) bench --locked --bench torture
 
 pace: servers ## Saturate every limiter at the bank's door and draw docs/pace.svg, in about a quarter of an hour

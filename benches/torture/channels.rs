@@ -129,6 +129,15 @@ pub const CHANNELS: &[Channel] = &[
         inquiry: Some(asks(false, 5, None)),
         ..FREE
     },
+    // Without a limit, too: as many requests at a time as their slots allow.
+    Channel {
+        name: "free-asked",
+        on_unknown: OnUnknown::Inquire,
+        inquiry: Some(asks(true, 11, None)),
+        waiting: FEW,
+        ..FREE
+    },
+    Channel { name: "free-again", on_unknown: resends(20), way: Way::Tls, waiting: FEW, ..FREE },
     Channel { name: "again", limit: Some("again"), on_unknown: resends(20), ..FREE },
     Channel {
         name: "again-asked",
@@ -174,13 +183,13 @@ impl Channel {
     }
 
     /// The channel's section of a node's file. All nodes use the same link, because refundd knows a bank by its
-    /// address.
-    pub fn section(&self, ca_file: &Path, is_away: bool) -> String {
+    /// address. `free_slots` are the slots of a channel without a limit.
+    pub fn section(&self, ca_file: &Path, is_away: bool, free_slots: u32) -> String {
         let base = match self.limit {
             Some(limit) => rule::channel(self.name, limit),
             None => rule::channel(self.name, self.name)
                 .replace(&format!("[\"{}\"]", self.name), "[]")
-                .replace("max_in_flight = 60", "max_in_flight = 4"),
+                .replace("max_in_flight = 60", &format!("max_in_flight = {free_slots}")),
         };
         let policy = match self.on_unknown {
             OnUnknown::Review => String::new(),

@@ -1,5 +1,5 @@
 //! The hands that break things, each at its own pace and all at once. There is one for the nodes, one for Redis and its
-//! clock, one for what Redis says, one for Postgres, two for the bank, one for the doors, one for the files, and one that moves channels. Some
+//! clock, one for what Redis says, one for Postgres, four for the bank, one for the doors, one for the files, and one that moves channels. Some
 //! hands are people: one resumes channels, one makes inquiries due early, two decide about refunds in review, and one moves refunds to other channels.
 //!
 //! A hand heals its fault before it makes the next one, and waits between two faults.
@@ -30,12 +30,13 @@ async fn pause(dice: &mut fastrand::Rng, least_ms: u64, most_ms: u64) {
 /// Starts all hands. They end after `enough` is cancelled.
 pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> JoinSet<anyhow::Result<()>> {
     let mut hands = JoinSet::new();
+    let calm = plan.calm;
     macro_rules! hand {
         ($nth:expr, $least:expr, $most:expr, $work:path) => {
             let (world, enough, mut dice) = (Arc::clone(world), enough.clone(), plan.dice($nth));
             hands.spawn(async move {
                 while !enough.is_cancelled() {
-                    pause(&mut dice, $least, $most).await;
+                    pause(&mut dice, $least * calm, $most * calm).await;
                     $work(&world, &mut dice).await?;
                 }
                 Ok(())
@@ -47,6 +48,8 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     hand!(3, 1_000, 6_000, postgres);
     hand!(4, 50, 600, bank::play);
     hand!(9, 50, 600, bank::play);
+    hand!(15, 50, 600, bank::play);
+    hand!(16, 50, 600, bank::play);
     hand!(5, 300, 3_000, ways);
     hand!(6, 1_000, 5_000, files);
     hand!(12, 1_000, 8_000, moves);
@@ -173,7 +176,13 @@ async fn lies(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
 
 async fn postgres(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     let (postgres, from_us) = (&world.stage.postgres, now_us());
-    let kind = match dice.u8(..5) {
+    let kind = match dice.u8(..6) {
+        5 => {
+            world.stage.fill_disk().await?;
+            pause(dice, 300, 3_000).await;
+            world.stage.empty_disk().await?;
+            "Postgres's disk full"
+        }
         0 => {
             postgres.restart().await?;
             "Postgres restarted"

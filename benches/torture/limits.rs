@@ -8,6 +8,7 @@ use playground::judge::{JudgedPeriod, JudgedSpan, Law};
 use playground::rule::{TestAlgorithm, TestRule};
 
 use crate::channels::CHANNELS;
+use crate::plan::Plan;
 
 /// One limit and its promises.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct Limits {
     pub all: Vec<TestedLimit>,
     /// The channels that moved at least once. Each stays at its bank until `Place::until_us`.
     pub moved: BTreeMap<&'static str, Place>,
+    /// The slots of a channel without a limit on each node.
+    pub free_slots: u32,
 }
 
 /// The bank of a channel that moves.
@@ -42,7 +45,7 @@ const SHORT: &str = "[bucket]\ncapacity = 100\n";
 pub const SETTLES: Duration = Duration::from_millis(3_500);
 
 impl Limits {
-    pub fn usual() -> Limits {
+    pub fn usual(plan: &Plan) -> Limits {
         let tested = |limit, algorithm, permits| {
             let rule = TestRule { algorithm, permits, per: Duration::from_secs(1) };
             // These windows follow Redis's clock, which a hand sets. Wherever the edges are, a span meets two
@@ -71,7 +74,8 @@ impl Limits {
             tested("moved", TestAlgorithm::Paced, 30),
             tested("moved-again", TestAlgorithm::SlidingLog, 30),
         ];
-        Limits { all: limits, moved: BTreeMap::new() }
+        let free_slots = if plan.rate == 0 { 4 } else { 32 };
+        Limits { all: limits, moved: BTreeMap::new(), free_slots }
     }
 
     /// The limits and the channels as text for a node's configuration file.
@@ -79,7 +83,11 @@ impl Limits {
         let limits = self.all.iter().map(|tested| tested.rule.section(tested.limit) + LATENESS);
         std::iter::once(SHORT.to_owned())
             .chain(limits)
-            .chain(CHANNELS.iter().map(|channel| channel.section(ca_file, self.is_away(channel.name))))
+            .chain(
+                CHANNELS
+                    .iter()
+                    .map(|channel| channel.section(ca_file, self.is_away(channel.name), self.free_slots)),
+            )
             .collect()
     }
 

@@ -1,8 +1,9 @@
 //! The torture run: everything fails at random under full load. Then all faults are healed, and the bank's ledger is
 //! compared with the rows.
 //!
-//! `SECONDS=600 SEED=7 cargo bench --bench torture` runs four nodes. Seventeen channels cover every policy, every
+//! `SECONDS=600 SEED=7 cargo bench --bench torture` runs four nodes. Nineteen channels cover every policy, every
 //! kind of limit, and no limit. Producers save refunds by SQL and over HTTP, and a test caller shares the limits.
+//! `RATE=3000` saves so many more refunds a second for the channels without a limit, and `CALM=5` makes a fifth of the faults.
 //!
 //! Hands, each at its own pace, break things: they kill and stop nodes, lose and split Redis and set its clock, and
 //! restart and demote Postgres. They make the bank hang, fail and give wrong answers, to sends and to inquiries. They
@@ -38,10 +39,11 @@ use world::{NODES, World};
 async fn main() -> anyhow::Result<ExitCode> {
     let plan = Plan::read()?;
     println!("seed {}, {} s: {}", plan.seed, plan.seconds.as_secs(), plan.again());
-    let world = Arc::new(World::begin().await?);
+    let world = Arc::new(World::begin(&plan).await?);
     let enough = CancellationToken::new();
     let by_sql = tokio::spawn(producer::by_sql(Arc::clone(&world), plan.dice(20), enough.clone()));
     let by_http = tokio::spawn(producer::by_http(Arc::clone(&world), plan.dice(21), enough.clone()));
+    let flood = tokio::spawn(producer::flood(Arc::clone(&world), plan.dice(24), plan.rate, enough.clone()));
     let visit = |limits, nth| {
         tokio::spawn(test_caller::visit(Arc::clone(&world), limits, plan.dice(nth), enough.clone()))
     };
@@ -72,6 +74,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     enough.cancel();
     let mut acknowledged = by_sql.await??;
     let http = by_http.await??;
+    acknowledged.saved.extend(flood.await??);
     acknowledged.permits = test_caller.await?? + slow_test_caller.await??;
     acknowledged.saved.extend(http.saved);
     acknowledged.cancelled.extend(http.cancelled);

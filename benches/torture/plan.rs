@@ -9,16 +9,22 @@ use anyhow::Context;
 pub struct Plan {
     pub seconds: Duration,
     pub seed: u64,
+    /// How many refunds a second come into the channels without a limit, beside what keeps every channel busy.
+    pub rate: u32,
+    /// By how much longer the hands wait between two faults: with few faults, many more refunds pass.
+    pub calm: u64,
     /// The folder for the evidence, if every run keeps it.
     pub keep: Option<PathBuf>,
 }
 
 impl Plan {
-    /// Reads `SECONDS`, `SEED` and `TORTURE_KEEP`. The defaults are 120 s and a random seed.
+    /// Reads `SECONDS`, `SEED`, `RATE`, `CALM` and `TORTURE_KEEP`. The defaults are 120 s, a random seed, no more refunds, and 1.
     pub fn read() -> anyhow::Result<Plan> {
         Ok(Plan {
             seconds: Duration::from_secs(number("SECONDS")?.unwrap_or(120)),
             seed: number("SEED")?.unwrap_or_else(|| fastrand::u64(..1_000_000)),
+            calm: number("CALM")?.unwrap_or(1),
+            rate: u32::try_from(number("RATE")?.unwrap_or(0)).context("RATE is too large")?,
             keep: std::env::var_os("TORTURE_KEEP").map(PathBuf::from),
         })
     }
@@ -36,7 +42,11 @@ impl Plan {
 
     /// The command that repeats this run.
     pub fn again(&self) -> String {
-        format!("SEED={} SECONDS={} make torture", self.seed, self.seconds.as_secs())
+        let other = |name: &str, value: u64, usual: u64| {
+            if value == usual { String::new() } else { format!("{name}={value} ") }
+        };
+        let (rate, calm) = (other("RATE", self.rate.into(), 0), other("CALM", self.calm, 1));
+        format!("{rate}{calm}SEED={} SECONDS={} make torture", self.seed, self.seconds.as_secs())
     }
 }
 

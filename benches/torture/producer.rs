@@ -1,7 +1,7 @@
 //! The producers save refunds: in batches by SQL, and one by one over HTTP. They cancel some, and give some a
-//! deadline. Only this module records which refunds refundd acknowledged.
+//! deadline. One producer floods the channels without a limit. Only this module records which refunds refundd acknowledged.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +62,51 @@ pub async fn by_sql(
         }
     }
     Ok(acknowledged)
+}
+
+/// Between two batches of a flood.
+const TIDE: Duration = Duration::from_millis(200);
+
+/// Saves `rate` refunds a second for the channels without a limit until `enough`, and returns the acknowledged ones. A
+/// channel in which refunds of ten seconds wait gets none.
+pub async fn flood(
+    world: Arc<World>,
+    mut dice: fastrand::Rng,
+    rate: u32,
+    enough: CancellationToken,
+) -> anyhow::Result<HashSet<String>> {
+    let mut saved = HashSet::new();
+    let free: Vec<&str> = CHANNELS.iter().filter(|c| c.limit.is_none()).map(|c| c.name).collect();
+    let each = rate as usize * TIDE.as_millis() as usize / 1000 / free.len();
+    let mut full: Vec<String> = Vec::new();
+    let mut tides = tokio::time::interval(TIDE);
+    tides.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    for nth in 0_usize.. {
+        tides.tick().await;
+        if each == 0 || enough.is_cancelled() {
+            break;
+        }
+        if nth.is_multiple_of(10)
+            && let Ok(census) = world.store.census().await
+        {
+            let waits = |counts: &BTreeMap<State, u64>| counts.get(&State::Ready).copied().unwrap_or(0);
+            let most = u64::from(rate) * 10 / free.len() as u64;
+            full = census.into_iter().filter(|c| waits(&c.counts) > most).map(|c| c.channel).collect();
+        }
+        let open = free.iter().filter(|name| !full.iter().any(|full| full == *name));
+        let batch: Vec<NewRefund> = open
+            .flat_map(|name| (0..each).map(move |n| (name, n)))
+            .map(|(name, n)| refund(name, &format!("F-{nth}-{name}-{n}"), &mut dice))
+            .collect::<anyhow::Result<_>>()?;
+        if batch.is_empty() {
+            continue;
+        }
+        while world.store.save(&batch).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        saved.extend(batch.into_iter().map(|refund| refund.refund_ref));
+    }
+    Ok(saved)
 }
 
 fn refund(channel: &str, name: &str, dice: &mut fastrand::Rng) -> anyhow::Result<NewRefund> {

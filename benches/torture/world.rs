@@ -20,6 +20,7 @@ use sqlx::{Connection, PgConnection};
 
 use crate::channels::{AWAY, CHANNELS, DISTANCE, DOORS, OnUnknown};
 use crate::limits::Limits;
+use crate::plan::Plan;
 
 pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 pub const NODES: [&str; 4] = ["a", "b", "c", "d"];
@@ -91,7 +92,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl World {
     /// Starts the servers, the banks and all nodes.
-    pub async fn begin() -> anyhow::Result<World> {
+    pub async fn begin(plan: &Plan) -> anyhow::Result<World> {
         let authority = Authority::new()?;
         let bank = PretendBank::start_secure(ANY, authority.identity()?)?;
         let program = PathBuf::from(env!("CARGO_BIN_EXE_refundd"));
@@ -104,7 +105,7 @@ impl World {
             |to: &Target| NODES.iter().map(|_| Forward::to(to.clone())).collect::<Result<Vec<_>, _>>();
         let ways =
             |to: SocketAddr| (0..DOORS).map(|_| Forward::to(Target::Tcp(to))).collect::<Result<Vec<_>, _>>();
-        let limits = Limits::usual();
+        let limits = Limits::usual(plan);
         let world = World {
             postgres_doors: doors(&Target::Unix(stage.postgres.socket()))?,
             bank_doors: ways(stage.bank.address())?,

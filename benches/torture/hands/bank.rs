@@ -54,9 +54,17 @@ async fn spoil_sends(world: &World, dice: &mut fastrand::Rng, channel: &Channel)
     } else {
         let some = dice.usize(1..20);
         bank.next(name, std::iter::repeat_n(step, some));
+        heal(bank, name, dice).await;
     }
     world.record_fault(kind, from_us);
     Ok(())
+}
+
+/// Ends what is left of a fault after a while. Steps that no request has used would add up while a channel's breaker sends one
+/// refund a second, and the bank would never be well again.
+async fn heal(bank: &PretendBank, name: &str, dice: &mut fastrand::Rng) {
+    pause(dice, 100, 1_500).await;
+    bank.clear(name);
 }
 
 fn send(dice: &mut fastrand::Rng, channel: &Channel) -> (&'static str, Step) {
@@ -123,6 +131,7 @@ async fn spoil_inquiries(world: &World, dice: &mut fastrand::Rng, channel: &Chan
     } else {
         let some = if step.status == hyper::StatusCode::UNAUTHORIZED { 1 } else { dice.usize(1..6) };
         bank.next_inquiries(name, std::iter::repeat_n(step, some));
+        heal(bank, name, dice).await;
     }
     world.record_fault(kind, from_us);
     Ok(())

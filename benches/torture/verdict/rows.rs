@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
+use futures_util::TryStreamExt;
 use playground::bank::Ledger;
 use playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
@@ -67,10 +68,10 @@ const BY_INQUIRY: &str = "
     select count(distinct refund_id) from refundd.attempts
      where kind = 'inquiry' and moved_to in ('succeeded', 'failed', 'ready')";
 const BY_RESEND: &str = "
-    select count(distinct a.refund_id) from refundd.attempts a
-     where a.kind = 'send' and a.moved_to in ('succeeded', 'accepted')
-       and (select b.moved_to from refundd.attempts b
-             where b.refund_id = a.refund_id and b.id < a.id and b.moved_to is not null order by b.id desc limit 1) = 'unknown'";
+    select count(distinct refund_id)
+      from (select refund_id, kind, moved_to, lag(moved_to) over (partition by refund_id order by id) as was
+              from refundd.attempts where moved_to is not null) lines
+     where kind = 'send' and moved_to in ('succeeded', 'accepted') and was = 'unknown'";
 
 const MOVED: &str =
     "select count(*) from refundd.refunds where state = 'review' and reason like 'address_changed:%'";
@@ -83,15 +84,10 @@ impl Rows {
     /// Reads everything.
     pub async fn read(stage: &Stage) -> anyhow::Result<Rows> {
         let mut connection = PgConnection::connect(&stage.database_url()).await?;
-        let refunds: Vec<(String, String, String, String)> =
-            sqlx::query_as(REFUNDS).fetch_all(&mut connection).await?;
         let permits: Vec<Permit> = sqlx::query_as(PERMITS).fetch_all(&mut connection).await?;
-        let journal: Vec<(String, String, String, i32, Option<i64>)> =
-            sqlx::query_as(JOURNAL).fetch_all(&mut connection).await?;
         let cleared_by_inquiry = sqlx::query_scalar(BY_INQUIRY).fetch_one(&mut connection).await?;
         let cleared_by_resend = sqlx::query_scalar(BY_RESEND).fetch_one(&mut connection).await?;
         let address_changed = sqlx::query_scalar(MOVED).fetch_one(&mut connection).await?;
-        connection.close().await?;
         let mut rows = Rows {
             by_ref: HashMap::new(),
             refs: HashMap::new(),
@@ -99,20 +95,29 @@ impl Rows {
             numbers: Vec::new(),
             granted: HashMap::new(),
             made: HashMap::new(),
-            attempts: journal.len(),
+            attempts: 0,
             cleared_by_inquiry,
             cleared_by_resend,
             address_changed,
         };
-        for (name, of, state, key) in refunds {
+        // Millions of rows: none is kept twice.
+        let mut refunds =
+            sqlx::query_as::<_, (String, String, String, String)>(REFUNDS).fetch(&mut connection);
+        while let Some((name, of, state, key)) = refunds.try_next().await? {
             rows.refs.insert(key, name.clone());
             rows.by_ref.insert(name, Row { channel: channel(&of)?, state });
         }
-        for (name, kind, node, number, started_us) in journal {
+        drop(refunds);
+        let mut journal =
+            sqlx::query_as::<_, (String, String, String, i32, Option<i64>)>(JOURNAL).fetch(&mut connection);
+        while let Some((name, kind, node, number, started_us)) = journal.try_next().await? {
+            rows.attempts += 1;
             if let Some(started_us) = started_us {
                 rows.made.entry(name).or_default().push(Made { kind, node, number, started_us });
             }
         }
+        drop(journal);
+        connection.close().await?;
         for (limit, window_us, ordinal, name, caller) in permits {
             if caller.as_deref() == Some(test_caller::CALLER) {
                 *rows.granted.entry(limit.clone()).or_default() += 1;

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tempfile::TempDir;
 
 pub use process::NodeProcess;
@@ -131,6 +132,31 @@ impl Stage {
     /// Ends every connection to the database.
     pub async fn terminate_backends(&self) -> anyhow::Result<()> {
         Ok(self.postgres.terminate_backends(DATABASE).await?)
+    }
+
+    /// From now on what writes to the database's main tables fails as on a full disk.
+    pub async fn fill_disk(&self) -> anyhow::Result<()> {
+        self.each_main_table(
+            "create or replace function refundd.full_disk() returns trigger language plpgsql as $$ begin raise disk_full; end $$",
+            "create trigger full_disk before insert or update on {} for each statement execute function refundd.full_disk()",
+        )
+        .await
+    }
+
+    /// Ends what [`Stage::fill_disk`] began.
+    pub async fn empty_disk(&self) -> anyhow::Result<()> {
+        self.each_main_table("select", "drop trigger full_disk on {}").await
+    }
+
+    /// One transaction for each table, so that none waits for one table while it has locked another.
+    async fn each_main_table(&self, first: &str, of_each: &str) -> anyhow::Result<()> {
+        let mut owner = PgConnection::connect(&self.database_url()).await?;
+        sqlx::raw_sql(AssertSqlSafe(first)).execute(&mut owner).await?;
+        for table in ["refunds", "attempts", "permits", "nodes"] {
+            let statement = of_each.replace("{}", &format!("refundd.{table}"));
+            sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut owner).await?;
+        }
+        Ok(owner.close().await?)
     }
 
     /// A node's configuration; `{bank}` in `channels` becomes the bank's address.
