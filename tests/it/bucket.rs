@@ -252,7 +252,11 @@ async fn permits_of_several_limits_always_have_a_span_in_common() {
     let mut granted = 0;
     let began = std::time::Instant::now();
     let mut next = 1;
-    while began.elapsed() < Duration::from_secs(3) {
+    while granted < 100 {
+        assert!(
+            began.elapsed() < Duration::from_mins(1),
+            "{granted}: the long limit alone allows 30 in 600 ms"
+        );
         bucket.fill(&channel.name, &ids(next..=next + 9), End::Back, 100).await.unwrap();
         next += 10;
         match bucket.take(&channel, order(5, 1)).await.unwrap() {
@@ -269,7 +273,6 @@ async fn permits_of_several_limits_always_have_a_span_in_common() {
             Take::Empty => {}
         }
     }
-    assert!(granted >= 100, "{granted}: the long limit alone allows 30 in 600 ms");
 }
 
 #[tokio::test]

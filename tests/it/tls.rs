@@ -26,7 +26,7 @@ const HERE: ([u8; 4], u16) = ([127, 0, 0, 1], 0);
 /// A channel with an inquiry and these further lines; `{bank}` is the bank's address.
 fn acme(authority: &Authority, more: &str) -> String {
     format!(
-        "[limit.acme]\npermits = 1000\nper = \"1s\"\n[channel.acme]\nendpoint = \"https://{{bank}}/acme/refunds\"\nlimits = [\"acme\"]\n\
+        "[limit.acme]\npermits = 1000\nper = \"1h\"\n[channel.acme]\nendpoint = \"https://{{bank}}/acme/refunds\"\nlimits = [\"acme\"]\n\
          ca_file = \"{}\"\ninquiry = {{ url = \"https://{{bank}}/acme/refunds/{{request_id}}\" }}\n{more}",
         authority.file().display()
     )
