@@ -64,8 +64,8 @@ pub async fn by_sql(
     Ok(acknowledged)
 }
 
-/// Between two batches of a flood.
-const TIDE: Duration = Duration::from_millis(200);
+/// The time between two batches of the flood.
+const BATCH_EVERY: Duration = Duration::from_millis(200);
 
 /// Saves `rate` refunds a second for the channels without a limit until `enough`, and returns the acknowledged ones. A
 /// channel in which refunds of ten seconds wait gets none.
@@ -77,12 +77,12 @@ pub async fn flood(
 ) -> anyhow::Result<HashSet<String>> {
     let mut saved = HashSet::new();
     let free: Vec<&str> = CHANNELS.iter().filter(|c| c.limit.is_none()).map(|c| c.name).collect();
-    let each = rate as usize * TIDE.as_millis() as usize / 1000 / free.len();
+    let each = rate as usize * BATCH_EVERY.as_millis() as usize / 1000 / free.len();
     let mut full: Vec<String> = Vec::new();
-    let mut tides = tokio::time::interval(TIDE);
-    tides.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut ticks = tokio::time::interval(BATCH_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for nth in 0_usize.. {
-        tides.tick().await;
+        ticks.tick().await;
         if each == 0 || enough.is_cancelled() {
             break;
         }
