@@ -205,8 +205,7 @@ async fn one_list_keeps_the_pace_of_queues_in_memory_with_a_shared_counter() {
     let figures = format!("one list: {list:?}, queues in memory: {queues:?} (requests, whole windows)");
     println!("{figures}");
     let rate = |(requests, windows): (usize, i64)| requests as f64 / windows as f64;
-    // The list asks Postgres for each claim, so a busy machine slows it more. A list that used every other window would be at a half.
-    assert!(rate(list) >= 0.7 * rate(queues), "{figures}");
+    assert!(rate(list) >= 0.9 * rate(queues), "{figures}");
     for node in nodes {
         node.stop().await;
     }

@@ -66,13 +66,14 @@ impl TestNode {
     /// Asks for permits until some are handed out: at the end of a window a call is answered 429, and 503 when the
     /// ledger was slower than a permit lives.
     pub async fn acquire(&self, limit: &str, wanted: &Value) -> Answer {
-        loop {
+        for _ in 0..3_000 {
             let answer = self.post(&format!("/v1/limits/{limit}/acquire"), wanted).await;
             if !matches!(answer.status.as_u16(), 429 | 503) {
                 return answer;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        panic!("limit {limit} handed out no permit");
     }
 
     pub async fn request(&self, method: Method, path: &str, content_type: &str, body: &str) -> Answer {
