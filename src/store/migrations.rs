@@ -1,6 +1,7 @@
 //! The migrations of the schema, embedded in the program, and the version of a database's schema.
 
 mod concurrent;
+mod list;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,135 +10,9 @@ use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row, SqlSafeStr};
 
+use self::list::MIGRATIONS;
 use super::connections::Ask;
 use super::{Doing, Store, StoreError, refusal};
-
-/// The migrations in order. A merged migration is never edited.
-const MIGRATIONS: &[(i64, &str, &str)] = &[
-    (1, "channels", include_str!("../../migrations/0001_channels.sql")),
-    (2, "refunds", include_str!("../../migrations/0002_refunds.sql")),
-    (3, "attempts", include_str!("../../migrations/0003_attempts.sql")),
-    (4, "permits", include_str!("../../migrations/0004_permits.sql")),
-    (5, "nodes", include_str!("../../migrations/0005_nodes.sql")),
-    (6, "legal moves", include_str!("../../migrations/0006_legal_moves.sql")),
-    (7, "enqueue", include_str!("../../migrations/0007_enqueue.sql")),
-    (8, "limits", include_str!("../../migrations/0008_limits.sql")),
-    (9, "inquiries", include_str!("../../migrations/0009_inquiries.sql")),
-    (10, "deadlines", include_str!("../../migrations/0010_deadlines.sql")),
-    (11, "permits_spent_at", include_str!("../../migrations/0011_permits_spent_at.sql")),
-    (12, "laws by statement", include_str!("../../migrations/0012_laws_by_statement.sql")),
-    (13, "permits by day", include_str!("../../migrations/0013_permits_by_day.sql")),
-    (14, "ended_are_counted_once", include_str!("../../migrations/0014_ended_are_counted_once.sql")),
-    (15, "attempts_by_month", include_str!("../../migrations/0015_attempts_by_month.sql")),
-    (16, "vacuum_refunds_sooner", include_str!("../../migrations/0016_vacuum_refunds_sooner.sql")),
-    (
-        17,
-        "ended_wait_for_who_was_at_it",
-        include_str!("../../migrations/0017_ended_wait_for_who_was_at_it.sql"),
-    ),
-    (
-        18,
-        "a_decision_names_what_it_saw",
-        include_str!("../../migrations/0018_a_decision_names_what_it_saw.sql"),
-    ),
-    (19, "addresses", include_str!("../../migrations/0019_addresses.sql")),
-    (20, "clock_steps", include_str!("../../migrations/0020_clock_steps.sql")),
-    (
-        21,
-        "edges_and_memory_are_shared",
-        include_str!("../../migrations/0021_edges_and_memory_are_shared.sql"),
-    ),
-    (23, "fitting_reaction", include_str!("../../migrations/0023_fitting_reaction.sql")),
-    (
-        24,
-        "one_server_counts_fixed_windows",
-        include_str!("../../migrations/0024_one_server_counts_fixed_windows.sql"),
-    ),
-    (
-        25,
-        "steps_are_counted_in_their_order",
-        include_str!("../../migrations/0025_steps_are_counted_in_their_order.sql"),
-    ),
-    (26, "rules_are_json", include_str!("../../migrations/0026_rules_are_json.sql")),
-    (
-        27,
-        "owners_decide_what_evidence_stays",
-        include_str!("../../migrations/0027_owners_decide_what_evidence_stays.sql"),
-    ),
-    (28, "sql_takes_what_http_takes", include_str!("../../migrations/0028_sql_takes_what_http_takes.sql")),
-    (
-        29,
-        "producers_keep_to_their_channels",
-        include_str!("../../migrations/0029_producers_keep_to_their_channels.sql"),
-    ),
-    (30, "claims_check_rules", include_str!("../../migrations/0030_claims_check_rules.sql")),
-    (31, "the_journal_is_sealed", include_str!("../../migrations/0031_the_journal_is_sealed.sql")),
-    (
-        32,
-        "sql_finds_cards_as_rust_does",
-        include_str!("../../migrations/0032_sql_finds_cards_as_rust_does.sql"),
-    ),
-    (35, "amounts_have_bounds", include_str!("../../migrations/0035_amounts_have_bounds.sql")),
-    (36, "two_people_decide", include_str!("../../migrations/0036_two_people_decide.sql")),
-    (37, "events_and_suspensions", include_str!("../../migrations/0037_events_and_suspensions.sql")),
-    (38, "a_cancellation_is_kept", include_str!("../../migrations/0038_a_cancellation_is_kept.sql")),
-    (
-        39,
-        "refunds_are_found_by_their_names",
-        include_str!("../../migrations/0039_refunds_are_found_by_their_names.sql"),
-    ),
-    (
-        40,
-        "refunds_move_to_another_channel",
-        include_str!("../../migrations/0040_refunds_move_to_another_channel.sql"),
-    ),
-    (
-        41,
-        "changes_are_read_from_the_journal",
-        include_str!("../../migrations/0041_changes_are_read_from_the_journal.sql"),
-    ),
-    (42, "refunds_belong_to_traces", include_str!("../../migrations/0042_refunds_belong_to_traces.sql")),
-    (
-        43,
-        "permits_of_another_clock_count_by_postgres_clock",
-        include_str!("../../migrations/0043_permits_of_another_clock_count_by_postgres_clock.sql"),
-    ),
-    (
-        44,
-        "lower_numbers_bound_what_is_spent_after_them",
-        include_str!("../../migrations/0044_lower_numbers_bound_what_is_spent_after_them.sql"),
-    ),
-    (
-        45,
-        "proposals_and_reloads_are_events",
-        include_str!("../../migrations/0045_proposals_and_reloads_are_events.sql"),
-    ),
-    (
-        46,
-        "a_bank_that_refuses_everything_is_an_event",
-        include_str!("../../migrations/0046_a_bank_that_refuses_everything_is_an_event.sql"),
-    ),
-    (
-        47,
-        "nodes_move_refunds_with_evidence",
-        include_str!("../../migrations/0047_nodes_move_refunds_with_evidence.sql"),
-    ),
-    (
-        48,
-        "functions_have_a_search_path",
-        include_str!("../../migrations/0048_functions_have_a_search_path.sql"),
-    ),
-    (
-        49,
-        "doors_refuse_what_slipped_through",
-        include_str!("../../migrations/0049_doors_refuse_what_slipped_through.sql"),
-    ),
-    (50, "names_of_permits_are_near", include_str!("../../migrations/0050_names_of_permits_are_near.sql")),
-    (51, "usual_moves_cost_less", include_str!("../../migrations/0051_usual_moves_cost_less.sql")),
-    (52, "enqueue_names_what_differs", include_str!("../../migrations/0052_enqueue_names_what_differs.sql")),
-    (53, "late_answers_are_believed", include_str!("../../migrations/0053_late_answers_are_believed.sql")),
-    (54, "what_the_bank_has_is_shown", include_str!("../../migrations/0054_what_the_bank_has_is_shown.sql")),
-];
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.
 const CONCURRENT: &[i64] = &[39];
