@@ -133,4 +133,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "what_the_bank_has_is_shown",
         include_str!("../../../migrations/0054_what_the_bank_has_is_shown.sql"),
     ),
+    (
+        55,
+        "what_the_bank_paid_after_all",
+        include_str!("../../../migrations/0055_what_the_bank_paid_after_all.sql"),
+    ),
 ];

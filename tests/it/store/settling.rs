@@ -2,7 +2,7 @@
 
 use refundd::refund::{Outcome, RefundId, State};
 
-use super::{claim, limited_scratch_with, settled, settled_all, unlimited};
+use super::{claim, limited_scratch_with, settled, settled_all, settlement_of, unlimited};
 
 #[tokio::test]
 async fn a_late_answer_cannot_move_a_refund_leased_again() {
@@ -121,16 +121,58 @@ async fn a_late_outcome_that_is_settled_again_while_its_first_commit_is_under_wa
 }
 
 #[tokio::test]
-async fn a_refund_that_failed_and_was_paid_by_a_late_answer_is_uncertain() {
-    let scratch = limited_scratch_with(1).await;
-    let first = claim(&scratch, "a", &[unlimited(1)]).await;
-    scratch.sql("update refundd.refunds set state = 'failed', lease_node = null, lease_until = null, settled_at = now()").await;
-    let late = settled_all(&first, &Outcome::Succeeded);
+async fn what_ended_without_a_payment_goes_to_a_person_when_a_late_answer_says_that_the_bank_paid() {
+    let scratch = limited_scratch_with(3).await;
+    let first = claim(&scratch, "a", &[unlimited(1), unlimited(2), unlimited(3)]).await;
+    // People found no payment: the lease lapsed, they looked, and the answer came only then.
+    scratch.sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null").await;
+    for (refund, next) in [(1, State::Failed), (2, State::Cancelled), (3, State::Failed)] {
+        scratch.decide(RefundId(refund), next, "not on the statement", "ann").await;
+    }
+    // The bank took the third refund, and may have rejected it after that.
+    let answers = [Outcome::Succeeded, Outcome::Succeeded, Outcome::Accepted];
+    let late: Vec<_> =
+        first.leased.iter().zip(answers).map(|(lease, answer)| settlement_of(lease, answer)).collect();
     assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
     assert_eq!(
-        scratch.text("select state || ' ' || (uncertain_at is not null) from refundd.refunds").await,
-        "failed true"
+        scratch.text("select string_agg(concat_ws(' ', state, split_part(reason, ':', 1), uncertain_at is not null, settled_at is null), ', ' order by id) from refundd.refunds").await,
+        "review said_paid t t, review said_paid t t, failed decided by ann t f"
     );
+    let lines = "select string_agg(refund_id || ' ' || kind || ' ' || code, ', ' order by refund_id) from refundd.attempts where moved_to = 'review'";
+    assert_eq!(
+        scratch.text(lines).await,
+        "1 recovery said_paid, 2 recovery said_paid",
+        "programs that read changes see them"
+    );
+    // Whoever decides now sees that the bank paid, and may say so.
+    scratch.decide(RefundId(1), State::Succeeded, "on the statement after all", "ann").await;
+    assert_eq!(scratch.count(State::Succeeded).await, 1);
+}
+
+#[tokio::test]
+async fn the_migration_shows_what_was_paid_after_it_ended_and_not_what_people_knew() {
+    let scratch = limited_scratch_with(2).await;
+    claim(&scratch, "a", &[unlimited(1), unlimited(2)]).await;
+    // Before the migration, a late answer left both refunds as they were. Of the second one, a person saw it and decided after that.
+    let late = "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, code)
+                select id, channel, 'send', 1, lease_epoch, 'a', 'succeeded', 'mapped' from refundd.refunds where id =";
+    let decided = "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code)
+                   select id, channel, 'manual', 1, lease_epoch, 'ann', 'decided', 'failed', 'decided' from refundd.refunds where id =";
+    let before = format!(
+        "set session_replication_role = replica;
+         update refundd.refunds set state = 'failed', lease_node = null, lease_until = null, settled_at = now();
+         {decided} 1; {late} 1; {late} 2; {decided} 2;
+         set session_replication_role = origin"
+    );
+    let mut owner = scratch.connect().await;
+    for script in [&before, include_str!("../../../migrations/0055_what_the_bank_paid_after_all.sql")] {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(script)).execute(&mut owner).await.unwrap();
+    }
+    let states =
+        "select string_agg(concat_ws(' ', state, settled_at is null), ', ' order by id) from refundd.refunds";
+    assert_eq!(scratch.text(states).await, "review t, failed f");
+    let lines = "select string_agg(refund_id || ' ' || kind || ' ' || moved_to, ', ') from refundd.attempts where code = 'said_paid'";
+    assert_eq!(scratch.text(lines).await, "1 recovery review");
 }
 
 #[tokio::test]
