@@ -74,7 +74,7 @@ impl Limits {
             tested("moved", TestAlgorithm::Paced, 30),
             tested("moved-again", TestAlgorithm::SlidingLog, 30),
         ];
-        let free_slots = if plan.rate == 0 { 4 } else { 32 };
+        let free_slots = if plan.rate == 0 { 4 } else { 128 };
         Limits { all: limits, moved: BTreeMap::new(), free_slots }
     }
 

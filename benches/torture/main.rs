@@ -40,6 +40,9 @@ async fn main() -> anyhow::Result<ExitCode> {
     let plan = Plan::read()?;
     println!("seed {}, {} s: {}", plan.seed, plan.seconds.as_secs(), plan.again());
     let world = Arc::new(World::begin(&plan).await?);
+    // A request that waits on its way for a processor would be late, whatever its node did.
+    let first = playground::priority::go_first(&["pretend-bank", "forward"]);
+    println!("{first} threads of the banks and the ways go before all other processes");
     let enough = CancellationToken::new();
     let by_sql = tokio::spawn(producer::by_sql(Arc::clone(&world), plan.dice(20), enough.clone()));
     let by_http = tokio::spawn(producer::by_http(Arc::clone(&world), plan.dice(21), enough.clone()));

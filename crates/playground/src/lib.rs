@@ -18,6 +18,7 @@ mod lock;
 pub mod pgbouncer;
 pub mod place;
 pub mod postgres;
+pub mod priority;
 pub mod reaper;
 pub mod redis;
 pub mod rule;
