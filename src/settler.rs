@@ -144,10 +144,15 @@ impl Writer {
                 }
                 Err(error) if error.is_a_lock() => {
                     let ids: Vec<RefundId> = batch.iter().map(|settled| settled.id).collect();
-                    // If something other than these rows is locked, this fails, and all outcomes are set aside.
+                    // While Postgres does not answer, all outcomes are set aside.
                     let free = self.node.store.free(&ids).await.unwrap_or_default();
                     let (free, locked): (Vec<_>, Vec<_>) =
                         batch.iter().cloned().partition(|one| free.contains(&one.id));
+                    // One of them needs another row, such as that of the count of ended refunds. Only that one waits.
+                    if locked.is_empty() && batch.len() > 1 {
+                        return self.write_each(batch, again).await;
+                    }
+                    let (free, locked) = if locked.is_empty() { (locked, free) } else { (free, locked) };
                     tracing::warn!(
                         error = %chain(&error),
                         refunds = locked.len(),
@@ -177,13 +182,7 @@ impl Writer {
                     tokio::time::sleep(jittered(Duration::from_millis(300))).await;
                 }
                 // Postgres refuses one of the outcomes. Write each alone, so that the others do not wait for it.
-                Err(_) if batch.len() > 1 => {
-                    let mut locked = Vec::new();
-                    for one in batch {
-                        locked.extend(Box::pin(self.write(std::slice::from_ref(one), again)).await);
-                    }
-                    return locked;
-                }
+                Err(_) if batch.len() > 1 => return self.write_each(batch, again).await,
                 // Another refund has this bank reference already. Only a person can find out which refund it belongs
                 // to, and the row must not keep its lease until then.
                 Err(error) if error.is_taken_reference() => {
@@ -199,6 +198,15 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Writes each outcome in a commit of its own. Returns those whose rows others have locked.
+    async fn write_each(&self, batch: &[Settled], again: bool) -> Vec<Settled> {
+        let mut locked = Vec::new();
+        for one in batch {
+            locked.extend(Box::pin(self.write(std::slice::from_ref(one), again)).await);
+        }
+        locked
     }
 
     /// Turns an outcome into one for a person: the bank reference in the answer belongs to another refund.
@@ -268,7 +276,7 @@ impl Writer {
             self.node.metrics.settled_late();
             tracing::warn!(
                 refund.id = %late.id, channel.name = %late.channel, attempt.number = late.attempt,
-                outcome = late.answer.outcome.as_str(),
+                outcome = late.answer.outcome.as_str(), bank_ref = late.answer.bank_ref.as_deref(),
                 "The answer for refund {} came after its lease was over; it is kept as evidence", late.id,
             );
         }

@@ -160,7 +160,8 @@ impl InquiryAttempt {
     }
 
     /// Writes the result to Postgres, and returns it as written: Postgres may refuse the bank's reference. While Postgres
-    /// is away it tries again until the lease is over; after that another inquiry is made anyway.
+    /// is away it tries again until the lease is over; after that another inquiry is made anyway. But an answer that the bank
+    /// has the refund is kept until it is written: a later answer may contradict it.
     async fn settle(
         &self,
         answer: InquiryAnswer,
@@ -193,7 +194,9 @@ impl InquiryAttempt {
                     return inquired;
                 }
                 Err(error) => {
-                    if claim_times.claiming.elapsed() > channel.lease || node.stop.is_cancelled() {
+                    let is_over = claim_times.claiming.elapsed() > channel.lease
+                        && !inquired.answer.outcome.has_refund();
+                    if is_over || node.stop.is_cancelled() {
                         tracing::warn!(
                             refund.id = %id, channel.name = %channel.name, inquiry.number = number, error = %chain(&error),
                             "Failed to write the inquiry outcome of refund {id}; the bank is asked again",

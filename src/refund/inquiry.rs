@@ -75,6 +75,12 @@ pub enum InquiryOutcome {
 }
 
 impl InquiryOutcome {
+    /// Whether the bank has the refund: it executed it, it took it, or its answer contradicts what was sent.
+    #[must_use]
+    pub fn has_refund(&self) -> bool {
+        matches!(self, InquiryOutcome::Succeeded | InquiryOutcome::Pending | InquiryOutcome::Review)
+    }
+
     /// The text for metrics and logs.
     #[must_use]
     pub fn as_str(&self) -> &'static str {

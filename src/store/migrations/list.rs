@@ -135,7 +135,12 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
     ),
     (
         55,
-        "what_the_bank_paid_after_all",
-        include_str!("../../../migrations/0055_what_the_bank_paid_after_all.sql"),
+        "late_answers_reopen_what_ended",
+        include_str!("../../../migrations/0055_late_answers_reopen_what_ended.sql"),
+    ),
+    (
+        56,
+        "what_was_paid_before_is_shown",
+        include_str!("../../../migrations/0056_what_was_paid_before_is_shown.sql"),
     ),
 ];

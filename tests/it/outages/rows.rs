@@ -45,3 +45,35 @@ async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
     }
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_late_outcome_that_waits_for_the_count_of_ended_refunds_keeps_no_other_from_settling() {
+    let scratch = Scratch::new().await;
+    let patient = limited().replace("timeout = \"2s\"", "timeout = \"20s\"\nlease = \"60s\"");
+    let node = TestNode::start(&scratch, "a", &patient).await;
+    let mut holder = scratch.connect().await;
+    scratch.bank.next_for("acme", "R-1", [Step::pays().after(SECOND * 3)]);
+    scratch.insert("acme", "R-", 1).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
+    // Its lease was over, and the refund ended. The bank's answer makes it open again, so the count must not go on meanwhile.
+    for end in ["'unknown'", "'failed', settled_at = now()"] {
+        scratch
+            .sql(&format!("update refundd.refunds set lease_node = null, lease_until = null, state = {end} where refund_ref = 'R-1'"))
+            .await;
+    }
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("select * from refundd.ended_until for update").await.unwrap();
+    tokio::time::sleep(SECOND * 3).await;
+    scratch.insert("acme", "S-", 200).await;
+    within(Duration::from_secs(45), "the others are settled", async || {
+        scratch.count(State::Succeeded).await == 200
+    })
+    .await;
+    assert_eq!(scratch.count(State::Failed).await, 1);
+    lock.rollback().await.unwrap();
+    within(Duration::from_secs(20), "a person sees this one", async || {
+        scratch.count(State::Review).await == 1
+    })
+    .await;
+    node.stop().await;
+}

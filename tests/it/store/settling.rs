@@ -121,27 +121,37 @@ async fn a_late_outcome_that_is_settled_again_while_its_first_commit_is_under_wa
 }
 
 #[tokio::test]
-async fn what_ended_without_a_payment_goes_to_a_person_when_a_late_answer_says_that_the_bank_paid() {
-    let scratch = limited_scratch_with(3).await;
-    let first = claim(&scratch, "a", &[unlimited(1), unlimited(2), unlimited(3)]).await;
-    // People found no payment: the lease lapsed, they looked, and the answer came only then.
+async fn what_ended_without_a_payment_goes_to_a_person_when_a_late_answer_says_that_the_bank_has_it() {
+    let scratch = limited_scratch_with(4).await;
+    let all = [unlimited(1), unlimited(2), unlimited(3), unlimited(4)];
+    let first = claim(&scratch, "a", &all).await;
+    // People found no payment: the lease lapsed, they looked, and the answer came only then. The bank rejected the fourth refund
+    // by its answer to an inquiry, so it may have taken it before.
     scratch.sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null").await;
     for (refund, next) in [(1, State::Failed), (2, State::Cancelled), (3, State::Failed)] {
         scratch.decide(RefundId(refund), next, "not on the statement", "ann").await;
     }
-    // The bank took the third refund, and may have rejected it after that.
-    let answers = [Outcome::Succeeded, Outcome::Succeeded, Outcome::Accepted];
+    let steps = [
+        "update refundd.refunds set state = 'failed', reason = 'rejected', settled_at = now() where id = 4",
+        "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code)
+         select id, channel, 'inquiry', 1, lease_epoch, 'a', 'rejected', 'failed', 'mapped' from refundd.refunds where id = 4",
+    ];
+    for step in steps {
+        scratch.sql(step).await;
+    }
+    let answers = [Outcome::Succeeded, Outcome::Review, Outcome::Accepted, Outcome::Accepted];
     let late: Vec<_> =
         first.leased.iter().zip(answers).map(|(lease, answer)| settlement_of(lease, answer)).collect();
     assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
+    let rows = "select string_agg(concat_ws(' ', state, split_part(reason, ':', 1), uncertain_at is not null, settled_at is null), ', ' order by id) from refundd.refunds";
     assert_eq!(
-        scratch.text("select string_agg(concat_ws(' ', state, split_part(reason, ':', 1), uncertain_at is not null, settled_at is null), ', ' order by id) from refundd.refunds").await,
-        "review said_paid t t, review said_paid t t, failed decided by ann t f"
+        scratch.text(rows).await,
+        "review said_paid t t, review said_paid t t, review said_paid t t, failed rejected t f"
     );
     let lines = "select string_agg(refund_id || ' ' || kind || ' ' || code, ', ' order by refund_id) from refundd.attempts where moved_to = 'review'";
     assert_eq!(
         scratch.text(lines).await,
-        "1 recovery said_paid, 2 recovery said_paid",
+        "1 recovery said_paid, 2 recovery said_paid, 3 recovery said_paid",
         "programs that read changes see them"
     );
     // Whoever decides now sees that the bank paid, and may say so.
@@ -150,29 +160,84 @@ async fn what_ended_without_a_payment_goes_to_a_person_when_a_late_answer_says_t
 }
 
 #[tokio::test]
-async fn the_migration_shows_what_was_paid_after_it_ended_and_not_what_people_knew() {
+async fn a_late_answer_that_contradicts_what_was_sent_keeps_its_refund_from_being_sent_again() {
     let scratch = limited_scratch_with(2).await;
-    claim(&scratch, "a", &[unlimited(1), unlimited(2)]).await;
-    // Before the migration, a late answer left both refunds as they were. Of the second one, a person saw it and decided after that.
+    let first = claim(&scratch, "a", &[unlimited(1), unlimited(2)]).await;
+    // The lease lapsed. Of the first refund the bank's "not found" was final; the second one is still asked about.
+    scratch
+        .sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now() + interval '1 hour'")
+        .await;
+    scratch.sql("update refundd.refunds set state = 'ready' where id = 1").await;
+    let late = settled_all(&first, &Outcome::Review);
+    assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
+    assert_eq!(scratch.count(State::Review).await, 1);
+    let error = scratch.sql_error("update refundd.refunds set state = 'ready' where id = 2").await;
+    assert!(error.to_string().contains("so it cannot become ready"), "{error}");
+}
+
+#[tokio::test]
+async fn a_late_answer_that_the_bank_has_it_becomes_the_reason_of_a_refund_in_review() {
+    let scratch = limited_scratch_with(1).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch
+        .sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null, reason = 'lease_lapsed: a did not settle'")
+        .await;
+    let late = settled_all(&first, &Outcome::Succeeded);
+    assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
+    assert_eq!(
+        scratch.text("select reason from refundd.refunds").await,
+        "said_paid: an answer that came late says that the bank has this refund: succeeded; before: lease_lapsed: a did not settle"
+    );
+}
+
+#[tokio::test]
+async fn a_claim_that_is_taken_back_after_a_late_answer_goes_to_a_person_and_leaves_a_line() {
+    let scratch = limited_scratch_with(1).await;
+    claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch
+        .sql(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, code)
+             select id, channel, 'send', 1, 0, 'b', 'succeeded', 'mapped' from refundd.refunds",
+        )
+        .await;
+    let lease = scratch.text("select lease_node from refundd.refunds").await;
+    assert_eq!(scratch.store.unclaim(&[RefundId(1)], &lease).await.unwrap(), 1);
+    assert_eq!(scratch.count(State::Review).await, 1);
+    let last = "select code || ' ' || moved_to from refundd.attempts order by id desc limit 1";
+    assert_eq!(scratch.text(last).await, "taken_back review");
+}
+
+#[tokio::test]
+async fn the_migration_shows_what_was_paid_after_it_ended_and_not_what_people_knew() {
+    let scratch = limited_scratch_with(3).await;
+    claim(&scratch, "a", &[unlimited(1), unlimited(2), unlimited(3)]).await;
+    // Before the migration, a late answer left ended refunds as they were, and one that was `ready` could miss its deadline. Of the
+    // second refund, a person saw the answer and decided after that.
     let late = "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, code)
                 select id, channel, 'send', 1, lease_epoch, 'a', 'succeeded', 'mapped' from refundd.refunds where id =";
-    let decided = "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code)
-                   select id, channel, 'manual', 1, lease_epoch, 'ann', 'decided', 'failed', 'decided' from refundd.refunds where id =";
+    let ended = |by: &str| {
+        format!(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code)
+             select id, channel, {by}, 1, lease_epoch, 'ann', 'decided', 'failed', {code} from refundd.refunds where id =",
+            code = if by == "'manual'" { "'decided'" } else { "'deadline_passed'" }
+        )
+    };
+    let (decided, missed) = (ended("'manual'"), ended("'recovery'"));
     let before = format!(
         "set session_replication_role = replica;
          update refundd.refunds set state = 'failed', lease_node = null, lease_until = null, settled_at = now();
-         {decided} 1; {late} 1; {late} 2; {decided} 2;
+         {decided} 1; {late} 1; {late} 2; {decided} 2; {late} 3; {missed} 3;
          set session_replication_role = origin"
     );
     let mut owner = scratch.connect().await;
-    for script in [&before, include_str!("../../../migrations/0055_what_the_bank_paid_after_all.sql")] {
+    for script in [&before, include_str!("../../../migrations/0056_what_was_paid_before_is_shown.sql")] {
         sqlx::raw_sql(sqlx::AssertSqlSafe(script)).execute(&mut owner).await.unwrap();
     }
     let states =
         "select string_agg(concat_ws(' ', state, settled_at is null), ', ' order by id) from refundd.refunds";
-    assert_eq!(scratch.text(states).await, "review t, failed f");
-    let lines = "select string_agg(refund_id || ' ' || kind || ' ' || moved_to, ', ') from refundd.attempts where code = 'said_paid'";
-    assert_eq!(scratch.text(lines).await, "1 recovery review");
+    assert_eq!(scratch.text(states).await, "review t, failed f, review t");
+    let lines = "select string_agg(refund_id || ' ' || kind || ' ' || moved_to, ', ' order by refund_id) from refundd.attempts where code = 'said_paid'";
+    assert_eq!(scratch.text(lines).await, "1 recovery review, 3 recovery review");
 }
 
 #[tokio::test]

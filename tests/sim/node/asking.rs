@@ -208,9 +208,10 @@ impl World<'_> {
             self.observe().await?;
             self.is_proved(&unsettled, before, moved)?;
         }
-        // After the lease the bank is asked again anyway, so an older result is dropped.
+        // After the lease the bank is asked again anyway, so an older result is dropped, unless the bank has the refund.
         let lease = micros(self.plan.files[0][unsettled.channel_index].lease);
-        if lost && self.now() - unsettled.leased_at <= lease {
+        let is_kept = unsettled.inquired.answer.outcome.has_refund();
+        if lost && (is_kept || self.now() - unsettled.leased_at <= lease) {
             self.nodes[n].unsettled_inquiries.push(unsettled);
         }
         Ok(true)
