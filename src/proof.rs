@@ -38,11 +38,15 @@ impl When {
         // The parser takes 21:40:31 for a span of more than 21 hours. A person means a time of day, and does not say of which
         // day.
         if text.contains(':') {
-            return Err(format!("has no date; {how}"));
+            let lacks = if text.contains(['T', 't', ' ']) { "has no offset" } else { "has no date" };
+            return Err(format!("{lacks}; {how}"));
         }
         let span = SpanParser::new().parse_span(text).map_err(|_| format!("is not a time; {how}"))?;
         if span.get_years() != 0 || span.get_months() != 0 {
             return Err("months and years have no fixed length; write days, of 24 hours each".to_owned());
+        }
+        if text.starts_with('+') {
+            return Err(format!("lies in the future; {how}"));
         }
         let length = span.abs().to_duration(SpanRelativeTo::days_are_24_hours()).ok();
         length

@@ -14,17 +14,25 @@ pub(super) struct By {
 
 impl By {
     pub(super) fn name(&self) -> anyhow::Result<String> {
-        let name = self.by.as_deref().map(str::trim).filter(|name| !name.is_empty());
+        let name = self.by.as_deref().map(str::trim);
+        if name.is_some_and(str::is_empty) {
+            bail!("--by is empty: say who decides, or leave it out; nothing was changed");
+        }
         let name = name.map_or_else(user, str::to_owned);
-        keeps_the_laws("--by", &name)?;
+        if let Some(problem) = text::name_problem(&name) {
+            bail!("--by {problem}; nothing was changed");
+        }
+        keeps_the_laws("--by", 100, &name)?;
         Ok(name)
     }
 }
 
-/// Refuses a person's text that no door takes.
-pub(super) fn keeps_the_laws(flag: &str, text: &str) -> anyhow::Result<()> {
-    let problem = text::problem(text).or_else(|| card::is_in(text).then(|| card::PROBLEM.to_owned()));
-    match problem {
+/// Refuses a person's text that no door takes: one of more than `most` characters, or with a hidden one, or a card number.
+pub(super) fn keeps_the_laws(flag: &str, most: usize, text: &str) -> anyhow::Result<()> {
+    let length = text.chars().count();
+    let too_long = (length > most).then(|| format!("has {length} characters, and may have {most}"));
+    let problem = too_long.or_else(|| text::problem(text));
+    match problem.or_else(|| card::is_in(text).then(|| card::PROBLEM.to_owned())) {
         Some(problem) => bail!("{flag} {problem}; nothing was changed"),
         None => Ok(()),
     }

@@ -32,6 +32,7 @@ const CONFIRMATIONS: Meanings =
     Meanings(&[("not-executed", "the bank says that it executed none of the earlier sends")]);
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
     #[command(subcommand)]
     what: Option<What>,
@@ -170,6 +171,9 @@ fn waiting(count: usize, noun: &str) -> String {
 
 /// Prints the proposals that wait, and answers how many there are.
 async fn list_proposals(args: &Listed, store: &Store) -> anyhow::Result<usize> {
+    if let Some(channel) = &args.channel {
+        super::channel_exists(store, "--channel", channel).await?;
+    }
     let mut filter =
         ProposalFilter { channel: args.channel.clone(), limit: 1000, ..ProposalFilter::default() };
     let mut total = 0;

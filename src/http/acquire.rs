@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::body::{self, BodyKind};
-use super::{Api, Json, Problem, Who};
+use super::{Api, Json, Problem, Who, json};
 use crate::acquire::{self as permits_for_others, AcquireOutcome};
 use crate::limiter::{Limit, Permit, PermitNumber, Rule};
 use crate::node::restoring::ServerError;
@@ -71,7 +71,7 @@ pub(super) async fn acquire(
         );
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-limit", "No such limit", detail));
     };
-    let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
+    let json = json::parse(&bytes)?;
     let wanted = read(&json, limit, &who).map_err(Problem::invalid)?;
     let span = span::begin(&api.node.traces, &head.headers);
     // In a task of its own: spent permits must be written to the ledger even if the caller hangs up.

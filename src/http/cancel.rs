@@ -3,13 +3,12 @@
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use serde_json::Value;
 
 use super::body::{self, BodyKind};
 use super::look::Named;
 use super::person::read_version;
 use super::who::of_a_person;
-use super::{Api, Json, Problem, Who};
+use super::{Api, Json, Problem, Who, json};
 use crate::bucket::Bucket;
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId, State as RefundState};
@@ -106,7 +105,7 @@ pub(super) fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
     if bytes.is_empty() {
         return Ok(cancellation);
     }
-    let json: Value = serde_json::from_slice(bytes).map_err(|error| Problem::malformed(&error))?;
+    let json = json::parse(bytes)?;
     let Some(object) = json.as_object() else {
         let expected =
             "must be {\"version\": 7, \"reason\": \"…\", \"by\": \"…\"}, some of these fields, or nothing";

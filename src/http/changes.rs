@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::{Api, Json, Problem, Who};
+use super::{Api, Json, Problem, Who, named_channel};
 use crate::refund::ChannelName;
 use crate::refund::draft::FieldError;
 use crate::store::{Change, ChangeFilter, ChangePage, JournalReach};
@@ -50,6 +50,7 @@ pub(super) async fn list(
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let (after, filter) = filter(pairs).map_err(Problem::invalid)?;
+    named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let _one_of_few = api.lists.acquire().await;
     // Before the work: a caller that does not read its answers must not keep Postgres and this node busy with more.
     let bytes = (filter.limit as usize * MOST_BYTES_OF_A_CHANGE).min(MOST_BYTES_OF_A_PAGE);

@@ -133,6 +133,9 @@ fn filter(pairs: Pairs) -> Result<Filter, Vec<FieldError>> {
 fn read(filter: &mut Filter, name: &str, text: &str) -> Option<String> {
     match name {
         "refund_ref" if text.contains('\0') => return Some("no refund_ref holds that character".to_owned()),
+        "refund_ref" if !(1..=200).contains(&text.chars().count()) => {
+            return Some("no refund_ref is like that: each has 1 to 200 characters".to_owned());
+        }
         "refund_ref" => filter.refund_ref = Some(text.to_owned()),
         "channel" => match ChannelName::new(text) {
             Ok(channel) => filter.channel = Some(channel.into()),

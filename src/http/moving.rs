@@ -2,14 +2,14 @@
 //!
 //! `crate::bulk` does the work, as for `refundd move`. A caller must have both channels.
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::body::{self, BodyKind};
-use super::pauses::{is_known, no_such_channel};
+use super::named_channel::{in_path, is_known, no_such_channel};
 use super::person::{Person, read_list, unknown_fields};
-use super::{Api, Json, Problem, Who};
+use super::{Api, Json, Problem, Who, json};
 use crate::bulk::{AT_ONCE, Bulk, BulkResult, Deed, Fate};
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId, RequestId, State as RefundState, card};
@@ -106,13 +106,11 @@ impl MoveResult {
 pub(super) async fn moving(
     State(api): State<Api>,
     who: Who,
-    Path(from): Path<String>,
+    from: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Json<MoveResults>, Problem> {
-    let (head, body) = request.into_parts();
-    body::kind(&head.headers, &[BodyKind::Json])?;
-    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
-    let json: Value = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
+    let from = in_path(from)?;
+    let json = json::read_body(&api, request, MOST_BYTES).await?;
     let order = read(&json, &from, &who).map_err(Problem::invalid)?;
     let from = ChannelName::new(&from).map_err(|_| no_such_channel(&from))?;
     let store = &api.node.store;
@@ -242,11 +240,11 @@ mod tests {
             (json!({ "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
             (json!({ "to": "acme", "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
             (json!({ "to": "gl\0", "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
-            (json!({ "to": "globex", "refund_refs": ["R\0"], "reason": "x", "by": "ann" }), "refund_refs"),
+            (json!({ "to": "globex", "refund_refs": ["R\0"], "reason": "x", "by": "ann" }), "refund_refs[0]"),
             (json!({ "to": 7, "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
             (json!({ "to": "globex", "reason": "x", "by": "ann" }), "refund_refs"),
             (json!({ "to": "globex", "refund_refs": [], "reason": "x", "by": "ann" }), "refund_refs"),
-            (json!({ "to": "globex", "refund_refs": [7], "reason": "x", "by": "ann" }), "refund_refs"),
+            (json!({ "to": "globex", "refund_refs": [7], "reason": "x", "by": "ann" }), "refund_refs[0]"),
             (
                 json!({ "to": "globex", "refund_refs": ["R-1"], "all": true, "reason": "x", "by": "ann" }),
                 "refund_refs",

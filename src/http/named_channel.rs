@@ -1,7 +1,11 @@
-//! The channel that the query of a list names.
+//! The channel that a path names, or the query of a list.
 
-use super::pauses::no_such_channel;
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
+use axum::http::StatusCode;
+
 use super::{Api, Problem, Who};
+use crate::refund::ChannelName;
 
 /// Refuses a channel that no node ever ran, or that the caller does not have. An empty list would look as if nothing had
 /// happened there.
@@ -10,4 +14,21 @@ pub(super) async fn exists(api: &Api, who: &Who, channel: Option<&str>) -> Resul
     let is_there = who.has_channel(name)
         && api.node.store.is_channel(name).await.map_err(|error| Problem::store(&error))?;
     if is_there { Ok(()) } else { Err(no_such_channel(name)) }
+}
+
+/// The name in a path. One that is no text names no channel.
+pub(super) fn in_path(name: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
+    name.map(|Path(name)| name).map_err(|_| no_such_channel("\u{fffd}"))
+}
+
+/// Refuses a name that no channel can have, and a channel that the caller does not have.
+pub(super) fn is_known(who: &Who, name: &str) -> Result<(), Problem> {
+    let is_there = ChannelName::new(name).is_ok() && who.has_channel(name);
+    if is_there { Ok(()) } else { Err(no_such_channel(name)) }
+}
+
+pub(super) fn no_such_channel(name: &str) -> Problem {
+    let name: String = name.chars().take(63).collect();
+    let detail = format!("no node ever ran a channel `{name}`, or this caller does not have it");
+    Problem::new(StatusCode::NOT_FOUND, "no-such-channel", "No such channel", detail)
 }

@@ -7,15 +7,16 @@ mod message;
 
 use std::time::Duration;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::body::{self, BodyKind};
+use super::named_channel::{in_path, is_known, no_such_channel};
 use super::person::unknown_fields;
 use super::who::of_a_person;
-use super::{Api, Json, Problem, Who};
+use super::{Api, Json, Problem, Who, json};
 use crate::desk::channel::SuspensionStatus;
 use crate::refund::draft::FieldError;
 use crate::store::{Pause, Resumed, Store, StoreError, SuspendedBy, Suspension};
@@ -58,9 +59,10 @@ pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Suspen
 pub(super) async fn pause(
     State(api): State<Api>,
     who: Who,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Json<Done>, Problem> {
+    let name = in_path(name)?;
     let wanted = read_pause(&read_body(&api, request).await?, &who).map_err(Problem::invalid)?;
     is_known(&who, &name)?;
     carry_out(api, Some(name), wanted).await.map(Json)
@@ -81,9 +83,10 @@ pub(super) async fn pause_all(
 pub(super) async fn resume(
     State(api): State<Api>,
     who: Who,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Json<Done>, Problem> {
+    let name = in_path(name)?;
     let wanted = read_resume(&read_body(&api, request).await?, &who, true).map_err(Problem::invalid)?;
     is_known(&who, &name)?;
     carry_out(api, Some(name), wanted).await.map(Json)
@@ -147,16 +150,6 @@ async fn write(
     })
 }
 
-pub(super) fn no_such_channel(name: &str) -> Problem {
-    let name: String = name.chars().take(63).collect();
-    let detail = format!("no node ever ran a channel `{name}`, or this caller does not have it");
-    Problem::new(StatusCode::NOT_FOUND, "no-such-channel", "No such channel", detail)
-}
-
-pub(super) fn is_known(who: &Who, name: &str) -> Result<(), Problem> {
-    if who.has_channel(name) { Ok(()) } else { Err(no_such_channel(name)) }
-}
-
 /// Refuses callers that have some channels only.
 pub(super) fn has_all_channels(who: &Who) -> Result<(), Problem> {
     if who.channels().is_none() {
@@ -198,11 +191,7 @@ impl Verb {
 }
 
 async fn read_body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
-    let (head, body) = request.into_parts();
-    body::kind(&head.headers, &[BodyKind::Json])?;
-    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
-    let json: Value = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
-    match json {
+    match json::read_body(api, request, MOST_BYTES).await? {
         Value::Object(object) => Ok(object),
         other => {
             let expected =

@@ -57,8 +57,19 @@ pub(super) fn read_list<T>(
 ) -> Result<Vec<T>, FieldError> {
     let value = object.get(name);
     let all = value.and_then(Value::as_array).filter(|all| (1..=most).contains(&all.len()));
-    let all = all.and_then(|all| all.iter().map(read).collect::<Option<Vec<T>>>());
-    all.ok_or_else(|| FieldError::new(name, value, format!("must be a list of 1 to {most} {what}")))
+    let all =
+        all.ok_or_else(|| FieldError::new(name, value, format!("must be a list of 1 to {most} {what}")))?;
+    let entry = |(place, one)| {
+        let wrong = || {
+            FieldError::new(
+                &format!("{name}[{place}]"),
+                Some(one),
+                format!("is wrong; {name} must be a list of 1 to {most} {what}"),
+            )
+        };
+        read(one).ok_or_else(wrong)
+    };
+    all.iter().enumerate().map(entry).collect()
 }
 
 /// A fault for each field that is not among `known`.

@@ -13,9 +13,8 @@ use serde_json::{Map, Value};
 mod result;
 
 pub(super) use self::result::{OpinionResult, OpinionResults};
-use super::body::{self, BodyKind};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
-use super::{Api, Json, Problem, Who, named_channel};
+use super::{Api, Json, Problem, Who, json, named_channel};
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, ProposalId};
 use crate::store::{ProposalFilter, SecondOpinion, StoreError, WaitingProposal};
@@ -126,10 +125,7 @@ async fn exists(api: &Api, who: &Who, id: ProposalId) -> Result<bool, StoreError
 }
 
 async fn read_body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
-    let (head, body) = request.into_parts();
-    body::kind(&head.headers, &[BodyKind::Json])?;
-    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
-    match serde_json::from_slice::<Value>(&bytes).map_err(|error| Problem::malformed(&error))? {
+    match json::read_body(api, request, MOST_BYTES).await? {
         Value::Object(object) => Ok(object),
         other => {
             let expected = "must be a JSON object with proposals, reason and by";

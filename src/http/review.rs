@@ -12,10 +12,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 pub(super) use self::result::{DecisionResult, DecisionResults};
-use super::body::{self, BodyKind};
 use super::look::{Named as Path, refund_of};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
-use super::{Api, Json, Problem, Who};
+use super::{Api, Json, Problem, Who, json};
 use crate::refund::draft::FieldError;
 use crate::refund::{Refund, RefundId, State as RefundState};
 use crate::store::{Decided, Decision, Evidence};
@@ -70,10 +69,7 @@ pub(super) async fn decide(
     who: Who,
     request: Request,
 ) -> Result<Json<DecisionResults>, Problem> {
-    let (head, body) = request.into_parts();
-    body::kind(&head.headers, &[BodyKind::Json])?;
-    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
-    let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
+    let json = json::read_body(&api, request, MOST_BYTES).await?;
     let decisions = read(&json, &who).map_err(Problem::invalid)?;
     carry_out(&api, &who, decisions).await.map(Json)
 }

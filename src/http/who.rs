@@ -128,7 +128,13 @@ pub(super) fn of_a_person(
     let value = object.get(name);
     let given = value.and_then(Value::as_str).map(str::trim);
     let problem = match given {
-        Some(given) if (1..=most).contains(&given.chars().count()) => text::problem(given),
+        Some(given) if (1..=most).contains(&given.chars().count()) => {
+            if name == "by" {
+                text::name_problem(given)
+            } else {
+                text::problem(given)
+            }
+        }
         _ => Some(format!("must be a text of 1 to {most} characters: {what}")),
     };
     wrong.extend(problem.map(|problem| FieldError::new(name, value, problem)));

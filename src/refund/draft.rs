@@ -221,7 +221,7 @@ fn reference(value: Option<String>, field: &str, wrong: &mut Vec<FieldError>) ->
     let reference = required(value, field, wrong)?;
     let problem = match reference.chars().count() {
         0 => Some("is empty".to_owned()),
-        1..=200 => text::problem(&reference),
+        1..=200 => text::reference_problem(&reference),
         n => Some(format!("has {n} characters")),
     };
     let Some(problem) = problem else { return Some(reference) };

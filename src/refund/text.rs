@@ -10,7 +10,8 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Whether a character commands a terminal, or changes what people see without being seen: the control characters (C0,
-/// DEL, C1), the zero-width characters, the bidirectional controls, the separators of lines, variation selectors and tags.
+/// DEL, C1), the zero-width characters, the bidirectional controls, the separators of lines, variation selectors, fillers and
+/// tags. They are the characters that Unicode calls default ignorable, the annotation controls, and the empty Braille pattern.
 #[must_use]
 pub fn is_hidden(character: char) -> bool {
     // Nearly every character, and pages have a hundred thousand.
@@ -22,12 +23,20 @@ pub fn is_hidden(character: char) -> bool {
                 '\u{ad}'
                     | '\u{34f}'
                     | '\u{61c}'
+                    | '\u{115f}'..='\u{1160}'
+                    | '\u{17b4}'..='\u{17b5}'
                     | '\u{180b}'..='\u{180f}'
                     | '\u{200b}'..='\u{200f}'
                     | '\u{2028}'..='\u{202e}'
                     | '\u{2060}'..='\u{206f}'
+                    | '\u{2800}'
+                    | '\u{3164}'
                     | '\u{fe00}'..='\u{fe0f}'
                     | '\u{feff}'
+                    | '\u{ffa0}'
+                    | '\u{fff0}'..='\u{fffb}'
+                    | '\u{1bca0}'..='\u{1bca3}'
+                    | '\u{1d173}'..='\u{1d17a}'
                     | '\u{e0000}'..='\u{e0fff}'
             ))
 }
@@ -46,6 +55,26 @@ pub fn problem(text: &str) -> Option<String> {
         "holds U+{:04X}, a control character or another character that nobody sees",
         u32::from(hidden)
     ))
+}
+
+/// The same for a reference. Nobody sees a blank at its end either, and tools cut it off: then it names another refund.
+#[must_use]
+pub fn reference_problem(reference: &str) -> Option<String> {
+    problem(reference).or_else(|| {
+        let ends = [reference.chars().next(), reference.chars().next_back()];
+        let blank = ends.into_iter().flatten().find(|end| end.is_whitespace())?;
+        Some(format!("begins or ends with U+{:04X}, a blank", u32::from(blank)))
+    })
+}
+
+/// The same for a person's name. The rows and the events have it before a reason, as `WHO: WHY`, and beside a second name,
+/// as `WHO and WHO`.
+#[must_use]
+pub fn name_problem(name: &str) -> Option<String> {
+    problem(name).or_else(|| {
+        let mark = [": ", " and "].into_iter().find(|mark| name.contains(mark))?;
+        Some(format!("holds `{mark}`, which ends a name in the events"))
+    })
 }
 
 /// The text with every hidden character written out, such as `\u{1b}`: for one line of a terminal or a page.

@@ -26,6 +26,7 @@ mod desk;
 mod dispatch;
 mod docs;
 mod doctor;
+mod doors;
 mod events;
 mod faults;
 mod forged;

@@ -127,6 +127,14 @@ async fn a_bound_producer_saves_and_reads_only_refunds_of_its_channels() {
     assert_eq!(seen(&mut boutique).await, ["B-1", "S-3"]);
     let stranger = scratch.sql_error("select refundd.bind_producer('nobody', '{acme}')").await;
     assert!(stranger.to_string().contains("role \"nobody\" is no member of refundd_producer"), "{stranger}");
+    // A subquery that finds nothing gives null. It does not mean all channels.
+    bind(&scratch, "shop", "{acme}").await;
+    for channels in ["null", "'{acme,null}'"] {
+        let bind = format!("select refundd.bind_producer('shop_of_{}', {channels})", scratch.name);
+        let refused = scratch.sql_error(&bind).await.to_string();
+        assert!(refused.contains("are null"), "{channels}: {refused}");
+    }
+    assert_eq!(seen(&mut shop).await, ["S-1", "S-2"]);
 }
 
 #[tokio::test]

@@ -28,6 +28,9 @@ fn bad_values() -> Vec<Bad> {
         ("currency", json!("XTS"), "refunds_currency_is_of_iso_4217"),
         ("payload", json!("x".repeat(16_384)), "refunds_payload_is_at_most_16_kib"),
         ("deadline_at", json!("2030-01-01T00:00:00Z"), "refunds_deadline_is_after_due_at"),
+        ("deadline_at", json!("9999-06-01T00:00:00Z"), "refunds_times_can_be_told"),
+        ("deadline_at", json!("9999-12-31T23:59:59Z"), "refunds_times_can_be_told"),
+        ("due_at", json!("9999-01-01T00:00:00Z"), "refunds_times_can_be_told"),
     ];
     let of_refund = [
         "refunds_ref_has_1_to_200_characters",
@@ -43,9 +46,13 @@ fn bad_values() -> Vec<Bad> {
         table.push((field, json!("ä".repeat(201)), length));
         let commands = ['\u{1}', '\t', '\n', '\u{1b}', '\u{7f}', '\u{80}', '\u{9f}'];
         // Of no width, or of another direction.
-        let unseen = "\u{ad}\u{34f}\u{61c}\u{180e}\u{200b}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2060}\u{206f}\u{fe0f}\u{feff}\u{e0041}";
+        let unseen = "\u{ad}\u{34f}\u{61c}\u{180e}\u{200b}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2060}\u{206f}\u{fe0f}\u{feff}\u{e0041}\u{115f}\u{17b5}\u{2800}\u{3164}\u{ffa0}\u{fff9}\u{1bca0}\u{1d173}";
         for character in commands.into_iter().chain(unseen.chars()) {
             table.push((field, json!(format!("R{character}1")), plain));
+        }
+        for blank in [' ', '\u{a0}', '\u{2009}', '\u{3000}'] {
+            table.push((field, json!(format!("R1{blank}")), plain));
+            table.push((field, json!(format!("{blank}R1")), plain));
         }
         for card in [
             "4111111111111111",

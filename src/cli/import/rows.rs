@@ -7,7 +7,7 @@ use std::io::{BufRead, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use csv::{ByteRecord, ReaderBuilder, StringRecord};
+use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc::Sender;
 
@@ -94,8 +94,8 @@ fn read_ndjson(
 fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> bool) -> anyhow::Result<()> {
     // Now every record ends in one line feed. So the start of the next record gives the line of this record.
     let is_over = Cell::new(false);
-    let file = WithoutReturns { inner: file.chain(&b"\n"[..]), is_over: &is_over };
-    let mut reader = ReaderBuilder::new().flexible(true).from_reader(file);
+    let file = LineFeeds { inner: file.chain(&b"\n"[..]), is_over: &is_over, holds_return: false };
+    let mut reader = ReaderBuilder::new().flexible(true).terminator(Terminator::Any(b'\n')).from_reader(file);
     let columns = reader.headers().context("line 1")?.clone();
     for (nth, column) in columns.iter().enumerate() {
         if !FIELDS.contains(&column) {
@@ -114,7 +114,9 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
         let within = bytes.iter().flatten().filter(|byte| **byte == b'\n').count();
         let refund = match StringRecord::from_byte_record(std::mem::take(&mut bytes)) {
             Ok(record) => {
-                let refund = if record.len() == columns.len() {
+                let refund = if is_over.get() {
+                    Err(vec!["a quote in it is never closed, so no line after it was read".to_owned()])
+                } else if record.len() == columns.len() {
                     object(&columns, &record).and_then(|json| check(&json, config))
                 } else {
                     let (cells, columns) = (record.len(), columns.len());
@@ -157,21 +159,32 @@ pub fn rows_of_csv(bytes: &[u8], config: &Config) -> anyhow::Result<Vec<CsvRow>>
 #[cfg(any(test, feature = "fuzzing"))]
 pub type CsvRow = (u64, Result<NewRefund, Vec<String>>);
 
-/// Reads a file without its carriage returns.
-struct WithoutReturns<'c, R> {
+/// Reads a file whose lines may end in a carriage return and a line feed, as if they ended in the line feed alone. Every other
+/// carriage return stays, and its line is refused.
+struct LineFeeds<'c, R> {
     inner: R,
     /// The end of the file was seen.
     is_over: &'c Cell<bool>,
+    /// The last read ended in a carriage return, and the next byte decides about it.
+    holds_return: bool,
 }
 
-impl<R: Read> Read for WithoutReturns<'_, R> {
+impl<R: Read> Read for LineFeeds<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         loop {
-            let came = self.inner.read(buffer)?;
+            // The carriage return of the last read comes first.
+            let held = usize::from(self.holds_return);
+            let came = self.inner.read(&mut buffer[held..])?;
             self.is_over.set(came == 0);
+            if held == 1 {
+                buffer[0] = b'\r';
+            }
+            let given = held + came;
+            self.holds_return = came > 0 && buffer[given - 1] == b'\r';
+            let end = given - usize::from(self.holds_return);
             let mut kept = 0;
-            for nth in 0..came {
-                if buffer[nth] != b'\r' {
+            for nth in 0..end {
+                if buffer[nth] != b'\r' || buffer.get(nth + 1).filter(|_| nth + 1 < given) != Some(&b'\n') {
                     buffer[kept] = buffer[nth];
                     kept += 1;
                 }
@@ -209,70 +222,4 @@ fn check(json: &Value, config: &Config) -> Result<NewRefund, Vec<String>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rows(text: &str, format: FileFormat) -> anyhow::Result<Vec<String>> {
-        let (outbox, mut inbox) = tokio::sync::mpsc::channel(100);
-        let config = Config::parse(Config::REFERENCE, "r.toml", &|_| None)?;
-        read(text.as_bytes(), format, 2, &config, &outbox)?;
-        drop(outbox);
-        let mut results = Vec::new();
-        while let Some(chunk) = inbox.blocking_recv() {
-            for row in chunk {
-                results.push(match row.refund {
-                    Ok(refund) => {
-                        format!("{}: {} {}", row.line, refund.refund_ref, refund.money.amount_minor)
-                    }
-                    Err(wrong) => format!("{}: {}", row.line, wrong.join("; ")),
-                });
-            }
-        }
-        Ok(results)
-    }
-
-    #[test]
-    fn columns_may_stand_in_any_order_and_cells_span_lines() {
-        let text = "currency,amount_minor,refund_ref,payment_ref,channel,payload\r\n\
-                    EUR,5,R-1,P-1,acme,\"{\"\"note\"\":\n\"\"two lines\"\"}\"\n\
-                    EUR,6,R-2,P-2,acme,\n\n\
-                    EUR,7,R-3,P-3,acme,\n";
-        assert_eq!(rows(text, FileFormat::Csv).unwrap(), ["2: R-1 5", "4: R-2 6", "6: R-3 7"]);
-    }
-
-    #[test]
-    fn a_wrong_line_is_named_and_spoils_no_other() {
-        let text = "refund_ref,channel,payment_ref,amount_minor,currency\n\
-                    R-1,acme,P-1,12.50,EUR\n\
-                    R-2,acme,P-2\n\
-                    R-3,acme,P-3,3,EUR\n";
-        let results = rows(text, FileFormat::Csv).unwrap();
-        assert!(results[0].starts_with("2: amount_minor \"12.50\": "), "{results:?}");
-        assert_eq!(results[1..], ["3: has 3 cells; the first line names 5 columns", "4: R-3 3"]);
-    }
-
-    #[test]
-    fn a_column_that_is_no_field_is_refused_before_anything_is_saved() {
-        let error = rows("refund_ref,amount\nR-1,5\n", FileFormat::Csv).unwrap_err();
-        assert!(error.to_string().starts_with("line 1: `amount` is no field"), "{error}");
-        let error = rows("channel,channel\n", FileFormat::Csv).unwrap_err();
-        assert_eq!(error.to_string(), "line 1: the column `channel` is there twice");
-    }
-
-    #[test]
-    fn lines_of_json_are_counted_with_the_empty_ones() {
-        let one =
-            r#"{"refund_ref":"R-1","channel":"acme","payment_ref":"P-1","amount_minor":5,"currency":"EUR"}"#;
-        let results = rows(&format!("\n{one}\nnonsense\n"), FileFormat::Ndjson).unwrap();
-        assert_eq!(results[0], "2: R-1 5");
-        assert!(results[1].starts_with("3: is not JSON"), "{results:?}");
-    }
-
-    #[test]
-    fn the_name_of_a_file_gives_its_format_or_the_format_must_be_named() {
-        assert_eq!(FileFormat::of(Path::new("a.CSV")).unwrap(), FileFormat::Csv);
-        assert_eq!(FileFormat::of(Path::new("a.jsonl")).unwrap(), FileFormat::Ndjson);
-        assert_eq!(FileFormat::of(Path::new("-")).unwrap(), FileFormat::Csv);
-        assert!(FileFormat::of(Path::new("refunds.txt")).unwrap_err().to_string().contains("--format csv"));
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use std::io::stdin;
 use anyhow::bail;
 
 use crate::refund::text::shown;
-use crate::refund::{Refund, RefundId};
+use crate::refund::{Refund, RefundId, State};
 use crate::store::Store;
 
 /// How many refunds with one name are listed.
@@ -33,8 +33,25 @@ impl NamedRefund {
     /// Finds the one refund that `text` names, with or without a version.
     pub(super) async fn read(text: &str, store: &Store) -> anyhow::Result<NamedRefund> {
         let as_id = read_id(text);
-        // The lists show ids with versions so. Nothing needs to be looked up.
-        if let Some((id, seen @ Some(_))) = as_id {
+        // The lists show ids with versions so. A ref of another refund may look the same, and both may wait for a decision.
+        if let Some((id, seen @ Some(version))) = as_id {
+            let others = store.find(&id.to_string(), None, MOST).await?;
+            let waits = |one: &Refund| {
+                one.id.0 != id
+                    && one.version == version
+                    && one.state != State::Ready
+                    && one.state.may_move_to(State::Succeeded)
+            };
+            if let Some(other) = others.iter().map(|one| &one.refund).find(|one| waits(one)) {
+                bail!(
+                    "`{}` is refund {id}, and also a name of refund {} ({}) at this version: name the one that you mean by its request id, such as \
+                     {}@{version}; nothing was changed",
+                    shown(text),
+                    other.id,
+                    shown(&other.refund_ref),
+                    other.request_id
+                );
+            }
             return Ok(NamedRefund { id: RefundId(id), seen });
         }
         let mut found: Vec<(Refund, Option<i32>)> = Vec::new();
@@ -88,7 +105,11 @@ fn lines(args: &[String]) -> anyhow::Result<Vec<String>> {
         return Ok(args.to_vec());
     }
     let text = std::io::read_to_string(stdin())?;
-    Ok(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect())
+    let lines: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+    if lines.is_empty() {
+        bail!("standard input names nothing; write one name on each line; nothing was changed");
+    }
+    Ok(lines)
 }
 
 fn read_id(text: &str) -> Option<(i64, Option<i32>)> {

@@ -33,7 +33,7 @@ impl Args {
         if reason.is_empty() {
             bail!("--reason is empty: say how you know, it is kept in the journal");
         }
-        keeps_the_laws("--reason", reason)?;
+        keeps_the_laws("--reason", 400, reason)?;
         Ok((self.by.name()?, reason))
     }
 }

@@ -31,13 +31,13 @@ pub(super) async fn settle(
     if choice.reason.is_empty() {
         bail!("--reason is empty: say how you know, it is kept in the journal");
     }
-    crate::cli::keeps_the_laws("--reason", choice.reason)?;
+    crate::cli::keeps_the_laws("--reason", 400, choice.reason)?;
     if choice.not_executed && choice.next != State::Ready {
         eprintln!("refundd: --confirm goes with --as ready only; nothing was changed");
         return Ok(ExitCode::from(2));
     }
     if let Some(reference) = choice.bank_ref {
-        crate::cli::keeps_the_laws("--bank-ref", reference)?;
+        crate::cli::keeps_the_laws("--bank-ref", 200, reference)?;
         if choice.next != State::Succeeded
             || named.len() != 1
             || !(1..=200).contains(&reference.chars().count())

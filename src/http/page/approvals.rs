@@ -10,6 +10,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::super::named_channel::exists;
 use super::super::proposals::{OpinionResult, OpinionResults, carry_out, read_approvals, read_withdrawals};
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
@@ -51,6 +52,7 @@ pub(in crate::http) async fn show(
             Problem::invalid(vec![FieldError::new("channel", Some(&name.into()), bad.to_string())])
         })?),
     };
+    exists(&api, &who, channel.as_ref().map(ChannelName::as_str)).await?;
     let filter = ProposalFilter {
         channel: channel.as_ref().map(ToString::to_string),
         channels: who.channels(),

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
+use super::super::named_channel::exists;
 use super::super::{Api, Problem, Who};
 use super::overview::wrong_query;
 use super::parts::{Tone, badge, cell, foreign, head, time, with_times};
@@ -40,6 +41,7 @@ pub(in crate::http) async fn show(
     let store = &api.node.store;
     let now = store.now().await.map_err(|error| Problem::store(&error))?;
     let filter = EventFilter { channels: who.channels(), ..filter(&wanted, now).map_err(Problem::invalid)? };
+    exists(&api, &who, filter.channel.as_deref()).await?;
     let EventPage { events, next } = {
         let _one_of_few = api.lists.acquire().await;
         store.events(&filter).await.map_err(|error| Problem::store(&error))?

@@ -90,7 +90,7 @@ fn back(headers: &HeaderMap, path: &str) -> Option<String> {
 
 /// A field by the name that its form shows.
 fn label(field: &str) -> &str {
-    match field {
+    match without_place(field) {
         "reason" => "Reason",
         "by" => "Your name",
         "state" => "What became of it",
@@ -106,9 +106,14 @@ fn label(field: &str) -> &str {
     }
 }
 
+/// The list of an entry such as `refunds[3]`.
+fn without_place(field: &str) -> &str {
+    field.split_once('[').map_or(field, |(list, _)| list)
+}
+
 /// What a person does about a field of a form, where the message is for programs.
 fn words(field: &str) -> Option<&'static str> {
-    match field {
+    match without_place(field) {
         "state" => Some("choose one of the results"),
         "confirm" => Some("tick it only to send the refund again"),
         "refunds" | "proposals" => {

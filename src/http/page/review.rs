@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
+use super::super::named_channel::exists;
 use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::FormKey;
@@ -63,6 +64,7 @@ pub(in crate::http) async fn show(
             Problem::invalid(vec![FieldError::new("channel", Some(&name.into()), bad.to_string())])
         })?),
     };
+    exists(&api, &who, channel.as_ref().map(ChannelName::as_str)).await?;
     let filter = ReviewFilter {
         channel: channel.as_ref().map(ToString::to_string),
         channels: who.channels(),

@@ -53,7 +53,7 @@ fn everything_that_is_wrong_with_a_decision_is_named() {
     ] {
         let mut json = decision("failed");
         json["refunds"] = json!([refund]);
-        assert_eq!(wrong(&json), ["refunds"], "{refund}");
+        assert_eq!(wrong(&json), ["refunds[0]"], "{refund}");
     }
     let mut both = decision("succeeded");
     both["ids"] = json!([7]);

@@ -12,12 +12,14 @@ const SHOWN: usize = 60;
 /// The allowed values of a field, as a clause for the end of a message.
 pub(super) fn allowed(field: &str) -> &'static str {
     match field {
-        "refund_ref" | "payment_ref" => "it must be a string of 1 to 200 characters, none of them hidden",
+        "refund_ref" | "payment_ref" => {
+            "it must be a string of 1 to 200 characters, none of them hidden, without blanks at its ends"
+        }
         "channel" => "it must be 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit",
         "amount_minor" => "it must be a whole number of minor units from 1 to 9223372036854775807",
         "currency" => "it must be an ISO 4217 code in capitals, such as `EUR`",
         "due_at" | "deadline_at" => {
-            "it must be an RFC 3339 time with an offset, such as `2030-01-31T12:00:00Z`"
+            "it must be an RFC 3339 time of the years 0001 to 9998 with an offset, such as `2030-01-31T12:00:00Z`"
         }
         _ => "it may hold any JSON",
     }

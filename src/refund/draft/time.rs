@@ -1,4 +1,4 @@
-//! Reads times in RFC 3339, and refuses every looser form.
+//! Reads times in RFC 3339, and refuses every looser form, and the years that the database refuses.
 //!
 //! The module reads no clock.
 
@@ -10,21 +10,25 @@ use super::field::allowed;
 /// Reads a time, if one is given. The result has whole microseconds, because Postgres keeps no more.
 pub(super) fn read(text: Option<&str>, field: &str, wrong: &mut Vec<FieldError>) -> Option<Timestamp> {
     let text = text?;
-    let time = if is_rfc3339(text) { text.parse::<Timestamp>().ok() } else { None }
-        .and_then(|time| Timestamp::from_microsecond(time.as_microsecond()).ok())
-        // An offset can lead to the year before 0, which RFC 3339 cannot write.
-        .filter(|time| *time >= first());
+    let parsed = if is_rfc3339(text) { text.parse::<Timestamp>().ok() } else { None }
+        .and_then(|time| Timestamp::from_microsecond(time.as_microsecond()).ok());
+    let time = parsed.filter(|time| (FIRST..END).contains(time));
     if time.is_none() {
-        let problem = if is_rfc3339(&format!("{text}Z")) { "has no offset" } else { "is not a time" };
+        // The parser knows no moment of the last days of 9999.
+        let is_far = parsed.is_some() || (is_rfc3339(text) && text.starts_with("9999"));
+        let problem = match is_far {
+            true => "is not in the years 0001 to 9998",
+            false if is_rfc3339(&format!("{text}Z")) => "has no offset",
+            false => "is not a time",
+        };
         wrong.push(FieldError::new(field, Some(&text.into()), format!("{problem}; {}", allowed(field))));
     }
     time
 }
 
-/// The first moment of the year 0.
-fn first() -> Timestamp {
-    Timestamp::constant(-62_167_219_200, 0)
-}
+/// The first moment of the year 1, and of the year 9999: the bounds of `refunds_times_can_be_told`.
+const FIRST: Timestamp = Timestamp::constant(-62_135_596_800, 0);
+const END: Timestamp = Timestamp::constant(253_370_764_800, 0);
 
 /// Whether the shape is `YYYY-MM-DDTHH:MM:SS[.f…](Z|±HH:MM)`. The parser alone would accept too much: it also
 /// reads other separators, week dates and names of time zones.
@@ -84,6 +88,25 @@ mod tests {
             assert_eq!(read(Some(bad), "due_at", &mut wrong), None, "{bad}");
             assert!(wrong[0].message.starts_with("is not a time; "), "{bad}: {wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_time_that_the_database_refuses_is_refused_for_that_reason() {
+        let said = |text| {
+            let mut wrong = Vec::new();
+            assert_eq!(read(Some(text), "deadline_at", &mut wrong), None, "{text}");
+            wrong.remove(0).message
+        };
+        for far in [
+            "0000-12-31T23:59:59Z",
+            "0001-01-01T00:00:00+00:01",
+            "9999-01-01T00:00:00Z",
+            "9998-12-31T23:59:59-00:01",
+            "9999-12-31T23:59:59Z",
+        ] {
+            assert!(said(far).starts_with("is not in the years 0001 to 9998; "), "{far}");
+        }
+        assert!(read(Some("9998-12-31T23:59:59.999999Z"), "due_at", &mut Vec::new()).is_some());
     }
 
     #[test]

@@ -143,4 +143,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "what_was_paid_before_is_shown",
         include_str!("../../../migrations/0056_what_was_paid_before_is_shown.sql"),
     ),
+    (
+        57,
+        "references_have_no_blank_ends",
+        include_str!("../../../migrations/0057_references_have_no_blank_ends.sql"),
+    ),
 ];

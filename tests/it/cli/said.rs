@@ -145,12 +145,19 @@ async fn review_show_tells_the_evidence_in_words_and_programs_ask_for_json() {
 async fn a_list_of_a_channel_that_was_never_run_is_not_found() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    for list in ["events", "refunds", "proposals"] {
+    for list in ["events", "refunds", "proposals", "changes"] {
         let answer = node.get(&format!("/v1/{list}?channel=nope")).await;
         assert_eq!(answer.status, 404, "{list}: {answer:?}");
         assert_eq!(answer.json()["type"], "urn:refundd:problem:no-such-channel", "{list}: {answer:?}");
         assert!(answer.text.contains("`nope`"), "{list}: {answer:?}");
         assert_eq!(node.get(&format!("/v1/{list}?channel=acme")).await.status, 200, "{list}");
     }
+    for page in ["events", "review", "approvals"] {
+        assert_eq!(node.get(&format!("/{page}?channel=nope")).await.status, 404, "{page}");
+        assert_eq!(node.get(&format!("/{page}?channel=acme")).await.status, 200, "{page}");
+    }
+    let config = file(&scratch.file("a", UNLIMITED));
+    let proposals = refundd(config.path(), &["review", "proposals", "--channel", "nope"]);
+    assert!(!proposals.status.success() && text(&proposals).contains("nope"), "{}", text(&proposals));
     node.stop().await;
 }

@@ -44,9 +44,14 @@ async fn a_refund_is_decided_by_its_ref_and_a_name_of_several_refunds_decides_no
         (state(1).await, state(6).await, state(7).await),
         (State::Review, State::Review, State::Review)
     );
-    // An id with its version is what the lists show, so it is an id whatever the refs are.
-    assert_eq!(settle("1@3", "failed").0, Some(0));
-    assert_eq!((state(1).await, state(6).await), (State::Failed, State::Review));
+    // An id with its version is what the lists show. But both refunds wait for a decision at this version.
+    let (code, said) = settle("1@3", "failed");
+    assert!(code == Some(1) && said.contains("also a name of refund 6 (1) at this version"), "{said}");
+    let request_id = scratch.text("select request_id::text from refundd.refunds where id = 6").await;
+    assert!(said.contains(&format!("by its request id, such as {request_id}@3")), "{said}");
+    assert_eq!(settle(&format!("{request_id}@3"), "succeeded").0, Some(0));
+    assert_eq!(settle("1@3", "failed").0, Some(0), "now it names one refund that waits");
+    assert_eq!((state(1).await, state(6).await), (State::Failed, State::Succeeded));
     let shown = text(&refundd(config.path(), &["review", "show", "R-2", "--json"]));
     assert!(shown.contains("\"refund_ref\": \"R-2\"") && shown.contains("\"decided\""), "{shown}");
 }

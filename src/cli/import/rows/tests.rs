@@ -1,0 +1,103 @@
+use super::*;
+
+fn rows(text: &str, format: FileFormat) -> anyhow::Result<Vec<String>> {
+    let (outbox, mut inbox) = tokio::sync::mpsc::channel(100);
+    let config = Config::parse(Config::REFERENCE, "r.toml", &|_| None)?;
+    read(text.as_bytes(), format, 2, &config, &outbox)?;
+    drop(outbox);
+    let mut results = Vec::new();
+    while let Some(chunk) = inbox.blocking_recv() {
+        for row in chunk {
+            results.push(match row.refund {
+                Ok(refund) => {
+                    format!("{}: {} {}", row.line, refund.refund_ref, refund.money.amount_minor)
+                }
+                Err(wrong) => format!("{}: {}", row.line, wrong.join("; ")),
+            });
+        }
+    }
+    Ok(results)
+}
+
+#[test]
+fn columns_may_stand_in_any_order_and_cells_span_lines() {
+    let text = "currency,amount_minor,refund_ref,payment_ref,channel,payload\r\n\
+                EUR,5,R-1,P-1,acme,\"{\"\"note\"\":\n\"\"two lines\"\"}\"\n\
+                EUR,6,R-2,P-2,acme,\n\n\
+                EUR,7,R-3,P-3,acme,\n";
+    assert_eq!(rows(text, FileFormat::Csv).unwrap(), ["2: R-1 5", "4: R-2 6", "6: R-3 7"]);
+}
+
+#[test]
+fn a_wrong_line_is_named_and_spoils_no_other() {
+    let text = "refund_ref,channel,payment_ref,amount_minor,currency\n\
+                R-1,acme,P-1,12.50,EUR\n\
+                R-2,acme,P-2\n\
+                R-3,acme,P-3,3,EUR\n";
+    let results = rows(text, FileFormat::Csv).unwrap();
+    assert!(results[0].starts_with("2: amount_minor \"12.50\": "), "{results:?}");
+    assert_eq!(results[1..], ["3: has 3 cells; the first line names 5 columns", "4: R-3 3"]);
+}
+
+#[test]
+fn a_quote_that_is_never_closed_is_named_with_its_line() {
+    let text = "refund_ref,channel,payment_ref,amount_minor,currency\n\
+                R-1,acme,P-1,1,EUR\n\
+                \"R-2,acme,P-2,2,EUR\n\
+                R-3,acme,P-3,3,EUR\n";
+    for text in [text, text.trim_end()] {
+        let said = "3: a quote in it is never closed, so no line after it was read";
+        assert_eq!(rows(text, FileFormat::Csv).unwrap(), ["2: R-1 1", said]);
+    }
+}
+
+#[test]
+fn a_carriage_return_ends_no_line_alone_and_vanishes_from_no_cell() {
+    let text = "refund_ref,channel,payment_ref,amount_minor,currency\r\n\
+                R\r1,acme,P-1,1,EUR\r\n\
+                R-2,acme,P-2,2,EUR\r\r\n\
+                R-3,acme,P-3,3,EUR\r\n";
+    let results = rows(text, FileFormat::Csv).unwrap();
+    assert!(results[0].starts_with("2: refund_ref \"R\\r1\": holds U+000D"), "{results:?}");
+    assert!(results[1].starts_with("3: currency \"EUR\\r\": "), "{results:?}");
+    assert_eq!(results[2..], ["4: R-3 3"]);
+    // Wherever a read ends, the same comes out.
+    for size in 2..20 {
+        let is_over = Cell::new(false);
+        let mut file = LineFeeds { inner: &b"a\r\r\nb\r\n\rc\r"[..], is_over: &is_over, holds_return: false };
+        let (mut all, mut buffer) = (Vec::new(), vec![0; size]);
+        loop {
+            let came = file.read(&mut buffer).unwrap();
+            if came == 0 {
+                break;
+            }
+            all.extend_from_slice(&buffer[..came]);
+        }
+        assert_eq!(all, b"a\r\nb\n\rc\r", "{size}");
+    }
+}
+
+#[test]
+fn a_column_that_is_no_field_is_refused_before_anything_is_saved() {
+    let error = rows("refund_ref,amount\nR-1,5\n", FileFormat::Csv).unwrap_err();
+    assert!(error.to_string().starts_with("line 1: `amount` is no field"), "{error}");
+    let error = rows("channel,channel\n", FileFormat::Csv).unwrap_err();
+    assert_eq!(error.to_string(), "line 1: the column `channel` is there twice");
+}
+
+#[test]
+fn lines_of_json_are_counted_with_the_empty_ones() {
+    let one =
+        r#"{"refund_ref":"R-1","channel":"acme","payment_ref":"P-1","amount_minor":5,"currency":"EUR"}"#;
+    let results = rows(&format!("\n{one}\nnonsense\n"), FileFormat::Ndjson).unwrap();
+    assert_eq!(results[0], "2: R-1 5");
+    assert!(results[1].starts_with("3: is not JSON"), "{results:?}");
+}
+
+#[test]
+fn the_name_of_a_file_gives_its_format_or_the_format_must_be_named() {
+    assert_eq!(FileFormat::of(Path::new("a.CSV")).unwrap(), FileFormat::Csv);
+    assert_eq!(FileFormat::of(Path::new("a.jsonl")).unwrap(), FileFormat::Ndjson);
+    assert_eq!(FileFormat::of(Path::new("-")).unwrap(), FileFormat::Csv);
+    assert!(FileFormat::of(Path::new("refunds.txt")).unwrap_err().to_string().contains("--format csv"));
+}
