@@ -1,7 +1,6 @@
 -- What late answers left open (migration 0053). When the bank's answer "executed" came too late for a refund that had `failed`, or was
 -- cancelled, only `uncertain_at` told of it: no list showed the refund, no program heard of it, and nobody could call it succeeded. An
--- answer that came too late and contradicts what was sent (its outcome is `review`) counted as nothing, and the refund could be sent
--- again. A refund in review kept its old reason, although the bank had said since that it executed it. And a claim that was taken back
+-- answer that came too late and is about another refund, amount or reference counted as nothing, and the refund could be sent again. A refund in review kept its old reason, although the bank had said since that it executed it. And a claim that was taken back
 -- left no line when it led to `review`.
 
 -- As before (migration 0053), and `failed` and `cancelled` to `review`: the bank's late answer says that it executed the refund.
@@ -19,40 +18,45 @@ return (old_state, new_state) in (
     ('cancelled', 'review')
 );
 
--- As before (migration 0053), and an answer that in time would have gone to a person counts, too.
+-- As before (migration 0053), and an answer about another refund counts, too.
 create or replace function refundd.was_said_paid(refund bigint, or_took boolean) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
     return exists (
         select from refundd.attempts a
          where a.refund_id = refund and a.kind in ('send', 'inquiry')
-           and (a.outcome = 'succeeded' or (or_took and a.outcome in ('accepted', 'review')))
+           and (a.outcome = 'succeeded' or (or_took and a.outcome = 'accepted')
+                or (a.outcome = 'review' and a.code in ('echo_differs', 'bank_ref_differs', 'bank_ref_taken')))
            and a.id > coalesce((select max(d.id) from refundd.attempts d
                                  where d.refund_id = refund and d.kind = 'manual' and d.moved_to = 'ready'), 0));
 end $$;
 
 comment on function refundd.was_said_paid is
-    'Whether the bank said that it executed a refund, or, with or_took, that it took it or may have executed it, since people last decided that it may be sent.';
+    'Whether the bank said that it executed a refund, or mixed it up with another one, or, with or_took, that it took it, since people last decided that it may be sent.';
 
+-- What the bank says too late. The wait for the row, and for the count of ended refunds, is short: other outcomes are in the same commit.
 create or replace function refundd.late_evidence_makes_a_version() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s' as $$
 declare
-    -- The bank has the refund: it executed it, it took it, or its answer contradicts what was sent.
-    is_had   constant boolean := new.outcome in ('succeeded', 'accepted', 'review');
-    said     constant text := 'said_paid: an answer that came late says that the bank has this refund: '
-                              || new.outcome || case when new.outcome = 'review' then coalesce(', ' || left(new.message, 300), '') else '' end;
-    is_shown boolean := false;
-    r        refundd.refunds;
+    -- An answer about another refund, amount or reference goes to a person in time, whatever else it says (Code::is_mixed_up).
+    is_mixed_up constant boolean := new.outcome = 'review' and new.code in ('echo_differs', 'bank_ref_differs', 'bank_ref_taken');
+    is_had      constant boolean := new.outcome in ('succeeded', 'accepted') or is_mixed_up;
+    said        constant text := 'said_paid: an answer that came late says that the bank has this refund: '
+                                 || case when is_mixed_up then concat_ws(': ', new.code, left(new.message, 300)) else new.outcome end;
+    is_shown    boolean;
+    r           refundd.refunds;
 begin
     -- Whoever holds the row may be about to make it `ready`, or to end it: wait, and look at what it is then.
     select * into r from refundd.refunds f where f.id = new.refund_id for no key update;
-    if is_had and (r.state = 'ready' or (r.state = 'unknown' and r.inquire_at is null)) then
-        is_shown := true;
-    elsif is_had and r.state in ('failed', 'cancelled') then
-        -- A bank may take a refund, and reject it later: then its answer to an inquiry ended the refund, and `accepted` is no contradiction.
-        is_shown := new.outcome <> 'accepted'
-            or (select l.kind from refundd.attempts l where l.refund_id = r.id and l.moved_to is not null order by l.id desc limit 1) is distinct from 'inquiry';
-    end if;
+    is_shown := is_had and case
+        when r.state = 'ready' or (r.state = 'unknown' and r.inquire_at is null) then true
+        when r.state in ('unknown', 'accepted') then is_mixed_up
+        -- Who ended the refund may have known that the bank took it, and the bank may have rejected it after that.
+        when r.state in ('failed', 'cancelled') then new.outcome <> 'accepted' or not exists (
+            select from refundd.attempts l
+             where l.refund_id = r.id and l.id < new.id and l.kind in ('send', 'inquiry')
+               and (l.outcome = 'accepted' or (l.kind = 'inquiry' and l.outcome = 'rejected')))
+        else false end;
     if is_shown then
         update refundd.refunds f
            set version = f.version + 1, state = 'review', settled_at = null, reason = said

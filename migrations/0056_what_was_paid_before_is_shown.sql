@@ -1,5 +1,5 @@
 -- Refunds of which migration 0055 would be true already: the bank said that it executed them, and they ended without a payment; or its
--- answer contradicted what was sent, and they may be sent again. A migration of its own, so that no answer comes between the old
+-- answer was about another refund, and they may be sent again. A migration of its own, so that no answer comes between the old
 -- functions and this look. Of an ended refund about which a person decided after that answer, the person knew it.
 do $$
 declare
@@ -14,7 +14,7 @@ begin
                     then exists (select from refundd.attempts a
                                   where a.refund_id = f.id and a.outcome = 'succeeded' and a.kind in ('send', 'inquiry')
                                     and a.id > coalesce((select max(m.id) from refundd.attempts m
-                                                          where m.refund_id = f.id and m.code in ('decided', 'confirmed_not_executed')), 0))
+                                                          where m.refund_id = f.id and m.code in ('decided', 'confirmed_not_executed') and m.moved_to is not null), 0))
                     when f.state = 'ready' or (f.state = 'unknown' and f.inquire_at is null) then refundd.was_said_paid(f.id, true)
                     else false end
          returning f.*

@@ -124,6 +124,7 @@ impl Writer {
     /// Writes outcomes, and tries until that works. Returns the outcomes whose rows others have locked. `again` says
     /// that an earlier try may have written some of them, and that all of them were counted and logged.
     async fn write(&self, batch: &[Settled], mut again: bool) -> Vec<Settled> {
+        let mut was_locked = false;
         loop {
             let pass = self.node.progress.pass("settler");
             crash::point("settling");
@@ -148,9 +149,13 @@ impl Writer {
                     let free = self.node.store.free(&ids).await.unwrap_or_default();
                     let (free, locked): (Vec<_>, Vec<_>) =
                         batch.iter().cloned().partition(|one| free.contains(&one.id));
-                    // One of them needs another row, such as that of the count of ended refunds. Only that one waits.
+                    // Either it is over, or one of them needs another row, such as that of the count of ended refunds. Then only that
+                    // one waits.
                     if locked.is_empty() && batch.len() > 1 {
-                        return self.write_each(batch, again).await;
+                        if std::mem::replace(&mut was_locked, true) {
+                            return self.write_each(batch, again).await;
+                        }
+                        continue;
                     }
                     let (free, locked) = if locked.is_empty() { (locked, free) } else { (free, locked) };
                     tracing::warn!(

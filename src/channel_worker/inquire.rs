@@ -178,6 +178,7 @@ impl InquiryAttempt {
             settlement,
         };
         let (id, number) = (self.leased.id, self.leased.number);
+        let mut is_told = false;
         loop {
             match node.store.settle_inquiry(&node.name, &inquired).await {
                 Ok(moved) => {
@@ -194,14 +195,21 @@ impl InquiryAttempt {
                     return inquired;
                 }
                 Err(error) => {
-                    let is_over = claim_times.claiming.elapsed() > channel.lease
-                        && !inquired.answer.outcome.has_refund();
-                    if is_over || node.stop.is_cancelled() {
+                    let is_kept =
+                        inquired.answer.outcome.has_refund() && (error.is_outage() || error.is_a_lock());
+                    let is_over = claim_times.claiming.elapsed() > channel.lease;
+                    if (is_over && !is_kept) || node.stop.is_cancelled() {
                         tracing::warn!(
                             refund.id = %id, channel.name = %channel.name, inquiry.number = number, error = %chain(&error),
                             "Failed to write the inquiry outcome of refund {id}; the bank is asked again",
                         );
                         return inquired;
+                    }
+                    if is_over && !std::mem::replace(&mut is_told, true) {
+                        tracing::warn!(
+                            refund.id = %id, channel.name = %channel.name, inquiry.number = number, error = %chain(&error),
+                            "Failed to write that the bank has refund {id}, will try again until it works",
+                        );
                     }
                     tokio::time::sleep(jittered(Duration::from_millis(300))).await;
                 }

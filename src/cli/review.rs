@@ -32,7 +32,6 @@ const CONFIRMATIONS: Meanings =
     Meanings(&[("not-executed", "the bank says that it executed none of the earlier sends")]);
 
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
     #[command(subcommand)]
     what: Option<What>,
@@ -94,6 +93,12 @@ enum What {
 }
 
 pub(super) async fn review(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
+    if args.what.is_some() && (args.listed.channel.is_some() || args.listed.json) {
+        eprintln!(
+            "refundd: --channel and --json before a subcommand are of the list; write them after the subcommand, if it takes them; nothing was changed"
+        );
+        return Ok(ExitCode::from(2));
+    }
     match &args.what {
         None => list(&args.listed, store).await,
         Some(What::Show { name, json }) => {

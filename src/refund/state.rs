@@ -24,9 +24,10 @@ pub enum State {
     Review,
     /// The bank paid. Final.
     Succeeded,
-    /// The bank refused, or the deadline passed before any send. Final, unless a person reopens the refund.
+    /// The bank refused, or the deadline passed before any send. Final, unless a person reopens the refund, or the
+    /// bank says too late that it has it.
     Failed,
-    /// Withdrawn before anything was executed. Final.
+    /// Withdrawn before anything was executed. Final, unless the bank says too late that it has it.
     Cancelled,
 }
 

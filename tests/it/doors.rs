@@ -84,7 +84,7 @@ async fn a_command_that_lacks_its_words_changes_nothing() {
         (&[&settle[..6], &[&long]].concat(), "--reason has 401 characters, and may have 400"),
         (
             &["review", "--channel", "acme", "settle", "1@3", "--as", "failed", "--reason", "r"],
-            "cannot be used with",
+            "write them after the subcommand",
         ),
     ] {
         let refused = refundd(config.path(), args);

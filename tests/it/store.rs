@@ -89,7 +89,8 @@ fn settled_all(claimed: &Claimed, outcome: &Outcome) -> Vec<Settled> {
 }
 
 fn settlement_of(lease: &Leased, outcome: Outcome) -> Settled {
-    let answer = Answer::new(outcome, Code::Unmapped, "test");
+    let code = if outcome == Outcome::Review { Code::EchoDiffers } else { Code::Unmapped };
+    let answer = Answer::new(outcome, code, "test");
     let policy = Policy {
         retry: refundd::refund::retry::RetryPolicy::default(),
         cool_down: Duration::ZERO,

@@ -35,12 +35,12 @@ impl NamedRefund {
         let as_id = read_id(text);
         // The lists show ids with versions so. A ref of another refund may look the same, and both may wait for a decision.
         if let Some((id, seen @ Some(version))) = as_id {
-            let others = store.find(&id.to_string(), None, MOST).await?;
+            let name = text.split_once('@').map_or(text, |(name, _)| name);
+            let others = store.find(name, None, MOST).await?;
             let waits = |one: &Refund| {
-                one.id.0 != id
-                    && one.version == version
-                    && one.state != State::Ready
-                    && one.state.may_move_to(State::Succeeded)
+                let is_open =
+                    matches!(one.state, State::Review | State::Unknown | State::Accepted | State::Failed);
+                one.id.0 != id && one.version == version && is_open
             };
             if let Some(other) = others.iter().map(|one| &one.refund).find(|one| waits(one)) {
                 bail!(

@@ -17,14 +17,14 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x995f_4760),
     ("src/channel_worker/send.rs", "run", "send.rs", 0x0f9e_c7cf),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x3e77_6b52),
-    ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x60cf_930b),
+    ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x915c_856b),
     ("src/due_poller.rs", "find_due", "inquiries.rs", 0x3520_f357),
     ("src/feeder.rs", "fill_one", "housekeeping.rs", 0x7ddb_5c44),
     ("src/node/restoring.rs", "restore", "restoring.rs", 0xec39_4814),
     ("src/node/restoring.rs", "catch_up", "restoring.rs", 0x85cb_aa6f),
     ("src/recovery.rs", "pass", "housekeeping.rs", 0x169a_04a2),
     ("src/recovery.rs", "bring_back_stranded", "housekeeping.rs", 0x324e_59e5),
-    ("src/settler.rs", "write", "housekeeping.rs", 0xd841_5889),
+    ("src/settler.rs", "write", "housekeeping.rs", 0x0eb6_f0eb),
 ];
 
 /// The code without comments, texts and spaces. So a reworded log line or comment changes no fingerprint.
