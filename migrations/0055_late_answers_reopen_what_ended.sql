@@ -54,8 +54,9 @@ begin
         -- Who ended the refund may have known that the bank took it, and the bank may have rejected it after that.
         when r.state in ('failed', 'cancelled') then new.outcome <> 'accepted' or not exists (
             select from refundd.attempts l
-             where l.refund_id = r.id and l.id < new.id and l.kind in ('send', 'inquiry')
-               and (l.outcome = 'accepted' or (l.kind = 'inquiry' and l.outcome = 'rejected')))
+             where l.refund_id = r.id and l.id < new.id and l.lease_epoch >= new.lease_epoch and l.kind in ('send', 'inquiry')
+               and (l.outcome = 'accepted' or (l.kind = 'inquiry' and l.outcome = 'rejected'))
+               and l.id > coalesce((select max(d.id) from refundd.attempts d where d.refund_id = r.id and d.kind = 'manual' and d.moved_to = 'ready'), 0))
         else false end;
     if is_shown then
         update refundd.refunds f
@@ -95,7 +96,9 @@ begin
     end if;
     if not (old.state = 'sending' and new.state in ('ready', 'unknown', 'review') or old.state in ('unknown', 'accepted') and new.state not in (old.state, 'sending'))
        or exists (select from refundd.attempts a
-                   where a.refund_id = new.id and a.finished_at = now() and a.lease_epoch = old.lease_epoch and a.moved_to = new.state
+                   where a.refund_id = new.id and a.finished_at = now() and a.lease_epoch = old.lease_epoch
+                     -- A node of an older version names the state that it wrote.
+                     and (a.moved_to = new.state or (new.state = 'review' and old.state = 'sending' and a.moved_to = 'unknown'))
                      and a.kind = any (case when old.state = 'sending' then array['send']
                                             when new.state = 'review' then array['inquiry', 'recovery'] else array['inquiry'] end)) then
         return null;

@@ -1,6 +1,6 @@
 -- Refunds of which migration 0055 would be true already: the bank said that it executed them, and they ended without a payment; or its
 -- answer was about another refund, and they may be sent again. A migration of its own, so that no answer comes between the old
--- functions and this look. Of an ended refund about which a person decided after that answer, the person knew it.
+-- functions and this look. What is being sent now goes to a person in place of `ready` and `failed`. Of an ended refund about which a person decided after that answer, the person knew it.
 do $$
 declare
     r refundd.refunds;
@@ -22,3 +22,6 @@ begin
         perform refundd.recovery_moved(r, 'said_paid');
     end loop;
 end $$;
+
+update refundd.refunds f set uncertain_at = clock_timestamp()
+ where f.state = 'sending' and f.uncertain_at is null and refundd.was_said_paid(f.id, true);

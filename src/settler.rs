@@ -124,7 +124,7 @@ impl Writer {
     /// Writes outcomes, and tries until that works. Returns the outcomes whose rows others have locked. `again` says
     /// that an earlier try may have written some of them, and that all of them were counted and logged.
     async fn write(&self, batch: &[Settled], mut again: bool) -> Vec<Settled> {
-        let mut was_locked = false;
+        let mut was_locked = again;
         loop {
             let pass = self.node.progress.pass("settler");
             crash::point("settling");
@@ -147,17 +147,15 @@ impl Writer {
                     let ids: Vec<RefundId> = batch.iter().map(|settled| settled.id).collect();
                     // While Postgres does not answer, all outcomes are set aside.
                     let free = self.node.store.free(&ids).await.unwrap_or_default();
-                    let (free, locked): (Vec<_>, Vec<_>) =
-                        batch.iter().cloned().partition(|one| free.contains(&one.id));
-                    // Either it is over, or one of them needs another row, such as that of the count of ended refunds. Then only that
-                    // one waits.
-                    if locked.is_empty() && batch.len() > 1 {
+                    let is_free = |one: &Settled| batch.len() > 1 && free.contains(&one.id);
+                    // It is over, or one of them needs another row, such as that of the count of ended refunds. Only that one waits.
+                    if batch.iter().all(is_free) {
                         if std::mem::replace(&mut was_locked, true) {
                             return self.write_each(batch, again).await;
                         }
                         continue;
                     }
-                    let (free, locked) = if locked.is_empty() { (locked, free) } else { (free, locked) };
+                    let (free, mut locked): (Vec<_>, Vec<_>) = batch.iter().cloned().partition(is_free);
                     tracing::warn!(
                         error = %chain(&error),
                         refunds = locked.len(),
@@ -166,7 +164,6 @@ impl Writer {
                     if !again {
                         self.report(&locked);
                     }
-                    let mut locked = locked;
                     if !free.is_empty() {
                         locked.extend(Box::pin(self.write(&free, again)).await);
                     }
@@ -205,11 +202,16 @@ impl Writer {
         }
     }
 
-    /// Writes each outcome in a commit of its own. Returns those whose rows others have locked.
+    /// Writes each outcome in a commit of its own. Returns those that wait for rows that others have locked.
     async fn write_each(&self, batch: &[Settled], again: bool) -> Vec<Settled> {
         let mut locked = Vec::new();
-        for one in batch {
-            locked.extend(Box::pin(self.write(std::slice::from_ref(one), again)).await);
+        for (place, one) in batch.iter().enumerate() {
+            let waits = Box::pin(self.write(std::slice::from_ref(one), again)).await;
+            // Those that were set aside likely wait for the same row. The next round begins with another.
+            if again && !waits.is_empty() {
+                return [&batch[place + 1..], &waits].concat();
+            }
+            locked.extend(waits);
         }
         locked
     }

@@ -122,20 +122,22 @@ async fn a_late_outcome_that_is_settled_again_while_its_first_commit_is_under_wa
 
 #[tokio::test]
 async fn what_ended_without_a_payment_goes_to_a_person_when_a_late_answer_says_that_the_bank_has_it() {
-    let scratch = limited_scratch_with(5).await;
-    let all = [unlimited(1), unlimited(2), unlimited(3), unlimited(4), unlimited(5)];
+    let scratch = limited_scratch_with(6).await;
+    let all = [unlimited(1), unlimited(2), unlimited(3), unlimited(4), unlimited(5), unlimited(6)];
     let first = claim(&scratch, "a", &all).await;
     // People found no payment: the lease lapsed, they looked, and the answer came only then. The bank rejected the fourth refund
-    // by its answer to an inquiry, so it may have taken it before. Of the fifth, people knew that the bank had taken it.
+    // by its answer to an inquiry, so it may have taken it before. Of the fifth, people knew that the bank had taken it. Of the
+    // sixth, they knew it of an earlier send.
     scratch.sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null").await;
     scratch
         .sql(
             "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, code)
-             select id, channel, 'inquiry', 1, lease_epoch, 'a', 'accepted', 'mapped' from refundd.refunds where id = 5",
+             select id, channel, 'inquiry', 1, lease_epoch - case id when 6 then 1 else 0 end, 'a', 'accepted', 'mapped'
+               from refundd.refunds where id >= 5",
         )
         .await;
-    for (refund, next) in [(1, State::Failed), (2, State::Cancelled), (3, State::Failed), (5, State::Failed)]
-    {
+    for refund in [1, 2, 3, 5, 6] {
+        let next = if refund == 2 { State::Cancelled } else { State::Failed };
         scratch.decide(RefundId(refund), next, "not on the statement", "ann").await;
     }
     let steps = [
@@ -146,20 +148,20 @@ async fn what_ended_without_a_payment_goes_to_a_person_when_a_late_answer_says_t
     for step in steps {
         scratch.sql(step).await;
     }
-    let answers =
-        [Outcome::Succeeded, Outcome::Review, Outcome::Accepted, Outcome::Accepted, Outcome::Accepted];
+    let taken = [Outcome::Accepted, Outcome::Accepted, Outcome::Accepted, Outcome::Accepted];
+    let answers = [Outcome::Succeeded, Outcome::Review].into_iter().chain(taken);
     let late: Vec<_> =
         first.leased.iter().zip(answers).map(|(lease, answer)| settlement_of(lease, answer)).collect();
     assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
     let rows = "select string_agg(concat_ws(' ', state, split_part(reason, ':', 1), uncertain_at is not null, settled_at is null), ', ' order by id) from refundd.refunds";
     assert_eq!(
         scratch.text(rows).await,
-        "review said_paid t t, review said_paid t t, review said_paid t t, failed rejected t f, failed decided by ann t f"
+        "review said_paid t t, review said_paid t t, review said_paid t t, failed rejected t f, failed decided by ann t f, review said_paid t t"
     );
     let lines = "select string_agg(refund_id || ' ' || kind || ' ' || code, ', ' order by refund_id) from refundd.attempts where moved_to = 'review'";
     assert_eq!(
         scratch.text(lines).await,
-        "1 recovery said_paid, 2 recovery said_paid, 3 recovery said_paid",
+        "1 recovery said_paid, 2 recovery said_paid, 3 recovery said_paid, 6 recovery said_paid",
         "programs that read changes see them"
     );
     // Whoever decides now sees that the bank paid, and may say so.
