@@ -9,15 +9,21 @@ use sqlx::{Connection, Executor};
 use super::{SECOND, limited};
 use crate::harness::{Scratch, TestNode, within};
 
-#[tokio::test]
-async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
+/// A node that has sent R-1 to a bank that answers after three seconds.
+async fn one_under_way() -> (Scratch, TestNode) {
     let scratch = Scratch::new().await;
     let patient = limited().replace("timeout = \"2s\"", "timeout = \"20s\"\nlease = \"60s\"");
     let node = TestNode::start(&scratch, "a", &patient).await;
-    let mut holder = scratch.connect().await;
     scratch.bank.next_for("acme", "R-1", [Step::pays().after(SECOND * 3)]);
     scratch.insert("acme", "R-", 1).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
+    (scratch, node)
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
+    let (scratch, node) = one_under_way().await;
+    let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
     lock.execute("select id from refundd.refunds where refund_ref = 'R-1' for update").await.unwrap();
     // Long enough for R-1's outcome to be in a batch that waits for its row.
@@ -48,13 +54,8 @@ async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
 
 #[tokio::test]
 async fn a_late_outcome_that_waits_for_the_count_of_ended_refunds_keeps_no_other_from_settling() {
-    let scratch = Scratch::new().await;
-    let patient = limited().replace("timeout = \"2s\"", "timeout = \"20s\"\nlease = \"60s\"");
-    let node = TestNode::start(&scratch, "a", &patient).await;
+    let (scratch, node) = one_under_way().await;
     let mut holder = scratch.connect().await;
-    scratch.bank.next_for("acme", "R-1", [Step::pays().after(SECOND * 3)]);
-    scratch.insert("acme", "R-", 1).await;
-    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
     // Its lease was over, and the refund ended. The bank's answer makes it open again, so the count must not go on meanwhile.
     for end in ["'unknown'", "'failed', settled_at = now()"] {
         scratch
