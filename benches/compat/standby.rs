@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use playground::stage::Addresses;
-use playground::{PostgresOptions, PrivatePostgres, PrivateRedis};
-use sqlx::{Connection, Executor, PgConnection};
+use playground::{PostgresOptions, PrivateRedis};
+use sqlx::{Connection, PgConnection};
 
 use crate::banks::{Front, system, version};
 use crate::drain::{Channel, finish, nodes, save, sections, stage_on};
@@ -14,27 +14,13 @@ use crate::found::Found;
 /// Refunds that a producer saves one by one during the fail-over, through `HAProxy`.
 const ONE_BY_ONE: u32 = 100;
 
-fn listening(settings: &[(&str, String)]) -> PostgresOptions {
-    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-    PostgresOptions { tcp: true, settings, ..PostgresOptions::default() }
-}
-
 pub async fn run() -> anyhow::Result<Found> {
     let haproxy = system("haproxy")?;
-    let stage = stage_on(&listening(&[]), PrivateRedis::start().await?).await?;
+    let options = PostgresOptions { tcp: true, ..PostgresOptions::default() };
+    let stage = stage_on(&options, PrivateRedis::start().await?).await?;
     let primary = &stage.postgres;
-    // The standby copies the data of a server that does not run, and then follows it.
-    primary.kill_hard().await?;
-    let first = primary.port().context("the primary has no port")?;
-    let follows = format!("host=127.0.0.1 port={first} user=refundd");
-    let standby = PrivatePostgres::start_with(&PostgresOptions {
-        standby_of: Some(primary.folder().to_owned()),
-        ..listening(&[("primary_conninfo", follows), ("wal_retrieve_retry_interval", "200ms".to_owned())])
-    })
-    .await?;
-    let second = standby.port().context("the standby has no port")?;
-    primary.start_again().await?;
-    become_synchronous(primary).await?;
+    let standby = primary.add_standby().await?;
+    let [first, second] = [primary, &standby].map(|server| server.port().unwrap_or_default());
 
     let front = Front::start(|folder, port| {
         let text = format!(
@@ -59,10 +45,7 @@ pub async fn run() -> anyhow::Result<Found> {
         "fewer than 60 refunds arrived"
     );
     primary.kill_hard().await?;
-    let mut connection = PgConnection::connect(&standby.url("postgres")).await?;
-    let promoted: bool = sqlx::query_scalar("select pg_promote()").fetch_one(&mut connection).await?;
-    ensure!(promoted, "the standby was not promoted");
-    connection.close().await?;
+    standby.promote().await?;
     producer.await?;
     channel.refunds += ONE_BY_ONE;
     let outcome = finish(&stage, &[channel], nodes, &standby.url("payments")).await?;
@@ -76,22 +59,6 @@ pub async fn run() -> anyhow::Result<Found> {
     standby.stop().await?;
     stage.strike().await?;
     Ok(Found { version, outcome: format!("{outcome}; the bank saw a pause of {:.1} s", pause.as_secs_f64()) })
-}
-
-/// From now on a commit waits for the standby.
-async fn become_synchronous(primary: &PrivatePostgres) -> anyhow::Result<()> {
-    let mut connection = PgConnection::connect(&primary.url("postgres")).await?;
-    connection.execute("alter system set synchronous_standby_names = '*'").await?;
-    connection.execute("select pg_reload_conf()").await?;
-    for _ in 0..300 {
-        let look = "select count(*) from pg_stat_replication where sync_state in ('sync', 'quorum')";
-        let count: i64 = sqlx::query_scalar(look).fetch_one(&mut connection).await?;
-        if count == 1 {
-            return Ok(connection.close().await?);
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    anyhow::bail!("the standby does not follow")
 }
 
 /// Saves each refund until Postgres confirmed it, as a producer does.

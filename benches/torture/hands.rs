@@ -176,32 +176,36 @@ async fn lies(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
 
 async fn postgres(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     let (postgres, from_us) = (&world.stage.postgres, now_us());
-    let kind = match dice.u8(..6) {
-        5 => {
-            world.stage.fill_disk().await?;
-            pause(dice, 300, 3_000).await;
-            world.stage.empty_disk().await?;
-            "Postgres's disk full"
+    let kind = match dice.u8(..12) {
+        0 | 1 => {
+            postgres.fail_over(Duration::from_millis(dice.u64(..2_000))).await?;
+            "Postgres's standby promoted"
         }
-        0 => {
+        2 => {
             postgres.restart().await?;
             "Postgres restarted"
         }
-        1 => {
+        3 | 4 => {
             postgres.kill_hard().await?;
             pause(dice, 0, 2_000).await;
             postgres.start_again().await?;
             "Postgres crashed"
         }
-        2 | 3 => {
+        5..=7 => {
             world.stage.terminate_backends().await?;
             "Postgres conversations ended"
         }
-        _ => {
+        8 | 9 => {
             postgres.set_read_only(true).await?;
             pause(dice, 300, 3_000).await;
             postgres.set_read_only(false).await?;
             "Postgres read-only"
+        }
+        _ => {
+            world.stage.fill_disk().await?;
+            pause(dice, 300, 3_000).await;
+            world.stage.empty_disk().await?;
+            "Postgres's disk full"
         }
     };
     world.record_fault(kind, from_us);

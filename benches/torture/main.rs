@@ -6,7 +6,7 @@
 //! `RATE=3000` saves so many more refunds a second for the channels without a limit, and `CALM=5` makes a fifth of the faults.
 //!
 //! Hands, each at its own pace, break things: they kill and stop nodes, lose and split Redis and set its clock, and
-//! restart and demote Postgres. They make the bank hang, fail and give wrong answers, to sends and to inquiries. They
+//! restart, demote and fail over Postgres. They make the bank hang, fail and give wrong answers, to sends and to inquiries. They
 //! spoil the links, change the limits, and move channels to a second bank and back.
 //!
 //! The seed decides the faults and their lengths. The machine decides which faults coincide. The run exits with 1 on

@@ -106,6 +106,11 @@ pub enum PlaygroundError {
         "set the clock of the private Redis {wanted:#} ahead: its own TIME is {least:#} to {most:#} ahead"
     )]
     Clock { wanted: jiff::SignedDuration, least: jiff::SignedDuration, most: jiff::SignedDuration },
+    #[error("give the private Postgres the data of its standby")]
+    TakeOver {
+        #[source]
+        source: std::io::Error,
+    },
     #[error("set the clock of the private Postgres")]
     SetClock {
         #[source]

@@ -4,6 +4,7 @@
 //! folder, so it is ended without a clean shutdown, as a crash would end it.
 
 mod commands;
+mod standby;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use tokio::time::timeout;
 use super::clock::Clock;
 use super::reaper::{Plan, Reaper};
 use super::{PlaygroundError, find, place};
-use commands::{postgres, prepare};
+use commands::{initdb, postgres};
 
 /// Without TCP the port is only a part of the socket's name. It is set explicitly, so that `PGPORT` cannot change it.
 const PORT: u16 = 5432;
@@ -42,8 +43,6 @@ pub struct PostgresOptions {
     pub tcp: bool,
     /// The folder of its programs; `None` for the newest version of this machine.
     pub bin: Option<PathBuf>,
-    /// The folder of a private Postgres that does not run. The server begins as a standby with a copy of that data.
-    pub standby_of: Option<PathBuf>,
 }
 
 impl Default for PostgresOptions {
@@ -55,7 +54,6 @@ impl Default for PostgresOptions {
             settings: Vec::new(),
             tcp: false,
             bin: None,
-            standby_of: None,
         }
     }
 }
@@ -74,7 +72,7 @@ pub struct PrivatePostgres {
     reaper: Reaper,
     socket_folder: String,
     port: u16,
-    tcp: bool,
+    options: PostgresOptions,
     pid: AtomicU32,
     clock: Option<Clock>,
 }
@@ -88,27 +86,36 @@ impl PrivatePostgres {
     /// Starts a Postgres with these settings and waits until it answers.
     pub async fn start_with(options: &PostgresOptions) -> Result<Self, PlaygroundError> {
         let bin = options.bin.clone().map_or_else(find::postgres, Ok)?;
+        Self::begin(&bin, options, initdb(&bin, options)).await
+    }
+
+    /// Starts a Postgres on the data that the command `prepare` makes, and waits until it answers.
+    async fn begin(
+        bin: &Path,
+        options: &PostgresOptions,
+        prepare: Vec<String>,
+    ) -> Result<Self, PlaygroundError> {
         let port = if options.tcp { place::free_port()? } else { PORT };
         let owner = place::server_owner()?;
         let folder = place::fresh_folder(owner);
         let socket_folder = folder.display().to_string();
         let clock = if options.clock { Some(Clock::new(&folder)?) } else { None };
-        let launch = postgres(&bin, &socket_folder, port, options);
+        let launch = postgres(bin, &socket_folder, port, options);
         let launch = match &clock {
             Some(clock) => clock.launch(&folder.join(format!(".s.PGSQL.{port}")), launch),
             None => launch,
         };
         let reaper = Reaper::start(Plan {
             name: "Postgres",
-            prepare: Some(prepare(&bin, options)),
+            prepare: Some(prepare),
             launch,
             farewell: "QUIT",
             folder,
             owner,
         })
         .await?;
-        let server =
-            PrivatePostgres { reaper, socket_folder, port, tcp: options.tcp, pid: AtomicU32::new(0), clock };
+        let options = options.clone();
+        let server = PrivatePostgres { reaper, socket_folder, port, options, pid: AtomicU32::new(0), clock };
         server.set_clock(SignedDuration::ZERO)?;
         server.launch().await?;
         Ok(server)
@@ -151,7 +158,7 @@ impl PrivatePostgres {
 
     /// Its TCP port, if it has one.
     pub fn port(&self) -> Option<u16> {
-        self.tcp.then_some(self.port)
+        self.options.tcp.then_some(self.port)
     }
 
     /// The server's folder; its log is the file `log` in it.

@@ -32,6 +32,23 @@ fn runs(pid: u32) -> bool {
 }
 
 #[tokio::test]
+async fn a_promoted_standby_takes_over_the_address_with_all_that_was_committed() {
+    let server = PrivatePostgres::start().await.unwrap();
+    let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
+    sqlx::query("create table kept (n int)").execute(&mut connection).await.unwrap();
+    for promotions in 1..=2 {
+        sqlx::query("insert into kept values (1)").execute(&mut connection).await.unwrap();
+        server.fail_over(Duration::ZERO).await.unwrap();
+        connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
+        let look = "select count(*), (select timeline_id from pg_control_checkpoint()) from kept";
+        let row = sqlx::query(look).fetch_one(&mut connection).await.unwrap();
+        assert_eq!((row.get::<i64, _>(0), row.get::<i32, _>(1)), (promotions.into(), 1 + promotions));
+    }
+    connection.close().await.unwrap();
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_private_postgres_makes_databases_and_leaves_nothing() {
     let server = PrivatePostgres::start_with(&PostgresOptions::for_tests()).await.unwrap();
     let (folder, pid) = (server.folder().to_owned(), server.pid());

@@ -4,14 +4,8 @@ use std::path::Path;
 
 use super::{PostgresOptions, USER};
 
-/// A shell script that copies the data of another server and makes the copy a standby.
-const COPY: &str = "cp -a \"$1/data\" data && rm -f data/postmaster.pid && touch data/standby.signal";
-
-pub(super) fn prepare(bin: &Path, options: &PostgresOptions) -> Vec<String> {
-    if let Some(folder) = &options.standby_of {
-        let folder = folder.display().to_string();
-        return ["/bin/sh", "-c", COPY, "sh", &folder].map(String::from).to_vec();
-    }
+/// Makes new data.
+pub(super) fn initdb(bin: &Path, options: &PostgresOptions) -> Vec<String> {
     let mut words = vec![bin.join("initdb").display().to_string()];
     words.extend(["-D", "data", "-U", USER, "-E", "UTF8", "--locale=C", "--auth=trust"].map(String::from));
     if !options.durable {
@@ -20,6 +14,22 @@ pub(super) fn prepare(bin: &Path, options: &PostgresOptions) -> Vec<String> {
     words
 }
 
+/// Makes data for a standby: a copy of those of a server that runs, and the address to follow. The primary keeps its log for the standby.
+pub(super) fn copy(bin: &Path, socket_folder: &str, port: u16) -> Vec<String> {
+    // The folder may hold links to only some of Postgres's programs.
+    let server = bin.join("postgres");
+    let program =
+        server.canonicalize().unwrap_or(server).with_file_name("pg_basebackup").display().to_string();
+    let port = port.to_string();
+    let mut words = vec![program, "-D".to_owned(), "data".to_owned()];
+    words.extend(["-h", socket_folder, "-p", &port, "-U", USER].map(String::from));
+    words.extend(
+        ["--checkpoint=fast", "--write-recovery-conf", "--create-slot", "--slot=standby"].map(String::from),
+    );
+    words
+}
+
+/// Runs a server.
 pub(super) fn postgres(bin: &Path, socket_folder: &str, port: u16, options: &PostgresOptions) -> Vec<String> {
     let mut words = vec![bin.join("postgres").display().to_string(), "-D".to_owned(), "data".to_owned()];
     let mut set = |name: &str, value: &str| words.extend(["-c".to_owned(), format!("{name}={value}")]);
