@@ -111,6 +111,29 @@ async fn flushing_redis_under_load_neither_breaks_the_limit_nor_loses_anything()
 }
 
 #[tokio::test]
+async fn a_token_bucket_that_redis_forgot_is_not_full_again() {
+    let redis = PrivateRedis::start().await.unwrap();
+    let scratch = Scratch::with_redis(redis.url()).await;
+    let channels = "[limit.acme]\nalgorithm = \"token_bucket\"\nburst = 30\npermits = 4\nper = \"1s\"\nlateness = \"100ms\"\n\
+                    [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+    let node = TestNode::start(&scratch, "a", channels).await;
+    scratch.insert("acme", "R-", 100).await;
+    // The burst, and two seconds at its rate: the ledger of one second shows nothing of the burst.
+    let arrived = async |count| scratch.bank.until(Duration::from_secs(30), |l| l.all().len() >= count).await;
+    assert!(arrived(38).await);
+    redis.flush().await.unwrap();
+    assert!(arrived(50).await);
+    node.stop().await;
+    let mut times: Vec<i64> = scratch.bank.look(|l| l.all().iter().map(|a| a.at_us).collect());
+    times.sort_unstable();
+    let after_the_burst = &times[30..];
+    let fullest = after_the_burst
+        .iter()
+        .map(|from| after_the_burst.iter().filter(|at| (*from..from + 1_000_000).contains(*at)).count());
+    assert!(fullest.max() <= Some(8), "{after_the_burst:?}");
+}
+
+#[tokio::test]
 async fn redis_killed_and_restarted_empty_costs_seconds_and_nothing_else() {
     let redis = PrivateRedis::start().await.unwrap();
     let scratch = Scratch::with_redis(redis.url()).await;

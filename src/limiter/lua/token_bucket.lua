@@ -57,15 +57,19 @@ function token_bucket.adapt(key, old, new, now)
     end
 end
 
--- Takes over the ledger's count. Spent tokens are missing, even below zero. The debt is bounded, because no
--- span is longer than `per`. The ledger dates a group of permits at its latest, so `last` may lie up to a second ahead
--- of `now`; `load` must take that for a true count.
+-- Takes over the ledger's count, which shows only what was spent in the last `per`. Before that the bucket counts as
+-- empty: nothing tells how full it was. So after a loss a bucket of more than `permits` tokens has at most `permits`, and
+-- fills up. The ledger dates a group of permits at its latest, so `last` may lie up to a second ahead of `now`; `load`
+-- must take that for a true count.
+local LONGEST_FILLING = 4000000000000000 -- us; 126 years, so that the sum stays a whole number
+
 function token_bucket.recall(limit, rule, now, ledger)
-    local full, last = 0, 0
+    local filling = math.min(rule.burst * rule.spacing, LONGEST_FILLING)
+    local full, last = now - rule.per - rule.lateness + filling, 0
     for _, spent in ipairs(ledger.history) do
         full = math.max(full, spent.at) + spent.count * rule.spacing
         last = math.max(last, spent.at)
     end
-    full = math.min(full, math.max(now, last) + (rule.burst + rule.permits) * rule.spacing)
+    full = math.min(full, math.max(now, last) + filling + rule.permits * rule.spacing)
     redis.call("HSET", limit.key, "full", whole(full), "issued", "0", "last", whole(last))
 end
