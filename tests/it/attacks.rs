@@ -174,6 +174,15 @@ async fn the_nodes_role_erases_and_forges_no_evidence() {
         ("update refundd.refunds set first_sent_at = null where id = 6", "RD006", "refund 6 may have been executed since"),
         ("update refundd.refunds set first_sent_at = now() where id = 7", "RD006", "no update changes that"),
         ("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, first_sent_at = null where id = 7", "RD006", "no update changes that"),
+        // Nor by way of another send, nor by an inquiry at another bank.
+        ("do $$ begin update refundd.refunds set state = 'sending', lease_epoch = 2, lease_node = 'a', lease_until = now(), inquire_at = null, reason = null where id = 5;
+                      update refundd.refunds set state = 'failed', settled_at = now(), lease_node = null, lease_until = null, uncertain_at = null where id = 5; end $$", "RD006", "refund 5 may have been executed since"),
+        ("do $$ begin update refundd.refunds set state = 'sending', lease_epoch = 2, lease_node = 'a', lease_until = now(), inquire_at = null, reason = null where id = 5;
+                      update refundd.refunds set state = 'succeeded', settled_at = now(), lease_node = null, lease_until = null where id = 5; end $$", "RD006", "from sending to succeeded only with a line"),
+        ("do $$ begin update refundd.refunds set state = 'sending', lease_epoch = 2, lease_node = 'a', lease_until = now(), inquire_at = null, reason = null, sent_to = 7 where id = 5; end $$", "RD006", "no update names another"),
+        ("update refundd.refunds set sent_to = 7 where id = 5", "RD006", "no update names another; A decision may"),
+        ("update refundd.refunds set sent_to = 7 where id = 6", "RD006", "refund 6 may have been sent to its address"),
+        ("update refundd.refunds set sent_to = 7 where id = 7", "RD006", "refund 7 may have been sent to its address"),
         // Events in a person's name.
         ("update refundd.refunds set state = 'succeeded', settled_at = now(), reason = 'decided by ann: x' where id = 5", "RD006", "refund 5"),
         ("with kept as (insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to) values (5, 'acme', 'inquiry', 1, 1, 'a', 'succeeded', 'succeeded'))

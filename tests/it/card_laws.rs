@@ -153,6 +153,26 @@ async fn by_sql(connection: &mut PgConnection, kind: &str, texts: &[String]) -> 
     sqlx::query_scalar(sqlx::AssertSqlSafe(query)).bind(texts).fetch_all(connection).await.unwrap()
 }
 
+/// The longest payloads in which most digits may begin a card number, and none does.
+#[tokio::test]
+async fn the_database_looks_through_the_longest_payload_in_moments() {
+    let scratch = Scratch::new().await;
+    let mut connection = scratch.connect().await;
+    // The search took 12 s for the first of these.
+    sqlx::query("set statement_timeout = '3s'").execute(&mut connection).await.unwrap();
+    let texts = [
+        "5 6 ".repeat(4_096),
+        "2 3 ".repeat(4_096),
+        "GB82WEST12345698765432 ".repeat(700),
+        "GB82 WEST 1234 5698 7654 32 ".repeat(580),
+        "x-5412345678901239-".repeat(860),
+    ];
+    for text in texts {
+        assert!(!card::is_in(&text), "{text:.40}");
+        assert_eq!(by_sql(&mut connection, "text", &[text]).await, [false]);
+    }
+}
+
 #[tokio::test]
 async fn rust_and_the_database_find_the_same_card_numbers_in_random_texts() {
     let scratch = Scratch::new().await;

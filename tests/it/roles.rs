@@ -267,7 +267,7 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         // 0028
         "drop trigger refunds_are_what_http_takes on refundd.refunds",
         "drop function refundd.refunds_are_what_http_takes, refundd.holds_card_number(text), refundd.holds_card_number(jsonb),
-            refundd.belongs_elsewhere, refundd.passes_luhn, refundd.is_iban, refundd.accepts_card_numbers, refundd.refused_character, refundd.is_currency",
+            refundd.belongs_elsewhere, refundd.is_iban, refundd.accepts_card_numbers, refundd.refused_character, refundd.is_currency",
         // 0027
         "drop table refundd.retention",
         "drop trigger refunds_are_decided_by_a_person on refundd.refunds",

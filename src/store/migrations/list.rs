@@ -148,4 +148,5 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "references_have_no_blank_ends",
         include_str!("../../../migrations/0057_references_have_no_blank_ends.sql"),
     ),
+    (58, "one_payload_stops_nobody", include_str!("../../../migrations/0058_one_payload_stops_nobody.sql")),
 ];
