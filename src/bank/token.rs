@@ -4,7 +4,6 @@
 //! A worker has a token before it takes permits, so trouble with tokens spends none. No token is ever logged.
 
 pub(super) mod answer;
-mod form;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +27,6 @@ use crate::channel::{Authorization, Channel, TokenSource};
 use crate::lock::Lock;
 use crate::refund::{ChannelName, Code};
 use answer::{NewToken, NoToken};
-use form::form_encoded;
 
 /// A token as a request carries it.
 #[derive(Debug)]
@@ -117,7 +115,9 @@ impl Tokens {
         let Some(source) = channel.token.clone() else { return Ok(None) };
         let bad = || BankError::endpoint(&source.url);
         let secret = source.client_secret.expose_secret();
-        let login = format!("{}:{}", form_encoded(&source.client_id), form_encoded(secret));
+        let coded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+        // RFC 6749, section 2.3.1: both are coded as in forms.
+        let login = format!("{}:{}", coded(&source.client_id), coded(secret));
         let login = Authorization(format!("Basic {}", STANDARD.encode(login)).into());
         let client = Client::new(&ConnectionSettings::of(channel), &source.url, Some(&login))?;
         let path = path_of(&source.url).ok_or_else(bad)?;
@@ -249,8 +249,9 @@ impl Tokens {
         let Shared { source, client, path, patience, .. } = &*self.0;
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
-        let scope = source.scope.as_ref().map(|scope| format!("&scope={}", form_encoded(scope)));
-        let form = format!("grant_type=client_credentials{}", scope.unwrap_or_default());
+        let form = form_urlencoded::Serializer::new("grant_type=client_credentials".to_owned())
+            .extend_pairs(source.scope.iter().map(|scope| ("scope", scope)))
+            .finish();
         let request = BankRequest { method: Method::POST, path: path.clone(), headers, body: form.into() };
         let deadline = SendDeadline::at(Instant::now() + *patience, Slept::now());
         match client.call(&request, &deadline, None).await {

@@ -1,5 +1,5 @@
-//! The laws for the addresses to which refundd sends requests: a channel's `endpoint`, the `url` of its inquiry, and the `url`
-//! of `[notify]`.
+//! The laws for the addresses to which refundd sends requests: a channel's `endpoint`, the `url` of its inquiry and of its
+//! tokens, and the `url` of `[notify]`.
 
 use hyper::Uri;
 
@@ -7,26 +7,42 @@ use super::field::Field;
 use super::source::Source;
 use crate::bucket::is_this_host;
 
+/// What refundd shows the server at an address.
+pub(super) struct Shown {
+    /// What nobody else may read on the way.
+    what: &'static str,
+    /// How refundd names itself there, because the address names no user.
+    instead_of_user: &'static str,
+}
+
+/// A bank, for sends and inquiries.
+pub(super) const TO_A_BANK: Shown = Shown {
+    what: "refunds and the `Authorization` header",
+    instead_of_user: "put the `Authorization` header in a file and name it with `authorization_file`",
+};
+/// A server that gives tokens.
+pub(super) const FOR_TOKENS: Shown = Shown {
+    what: "the client's secret",
+    instead_of_user: "name the client with `client_id` and the file of its secret with `client_secret_file`",
+};
+
 /// Complains about an address whose scheme is not HTTP, that names no host, or that has a user or a `#` part.
 /// Unless clear text is accepted, `http://` may lead to this host only.
 pub(super) fn address_laws(
     source: &Source<'_>,
     field: &mut Field<String>,
     uri: &Uri,
+    shown: &Shown,
     accepts_plain_http: bool,
 ) {
-    form_laws(
-        source,
-        field,
-        uri,
-        "put the `Authorization` header in a file and name it with `authorization_file`",
-    );
+    form_laws(source, field, uri, shown.instead_of_user);
     let safe = accepts_plain_http || is_private_way(uri);
     field.law(source, safe, || {
         let host = uri.host().unwrap_or_default();
         format!(
-            "would send refunds and the `Authorization` header to another host, `{host}`, in clear text; use `https://`, \
-             or, if you trust every network on the way, set `plain_http = \"accepted\"` in the channel"
+            "would send {} to another host, `{host}`, in clear text; use `https://`, \
+             or, if you trust every network on the way, set `plain_http = \"accepted\"` in the channel",
+            shown.what
         )
     });
 }

@@ -11,7 +11,7 @@ use crate::limiter::Limit;
 use crate::refund::OnUnknown;
 use crate::refund::id::ChannelName;
 
-use super::address::address_laws;
+use super::address::{TO_A_BANK, address_laws};
 use super::duration::say;
 use super::field::Field;
 use super::granting::granting;
@@ -171,7 +171,7 @@ fn endpoint(section: &Section<'_>, accepts_plain_http: bool) -> Option<Uri> {
         || "is not an address, such as \"https://gateway.example/acme/refunds\"",
     );
     let uri = uri?;
-    address_laws(source, &mut field, &uri, accepts_plain_http);
+    address_laws(source, &mut field, &uri, &TO_A_BANK, accepts_plain_http);
     field.is_sound().then_some(uri)
 }
 

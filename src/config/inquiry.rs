@@ -8,7 +8,7 @@ use hyper::Uri;
 use crate::channel::{Authorization, Inquiry, StatusTexts};
 use crate::refund::inquiry::Trust;
 
-use super::address::address_laws;
+use super::address::{TO_A_BANK, address_laws};
 use super::authorization;
 use super::field::Field;
 use super::granting::granting;
@@ -111,7 +111,7 @@ fn url(section: &Section<'_>, endpoint: Option<&Uri>, accepts_plain_http: bool) 
         || "is not an address, such as \"https://gateway.example/acme/refunds/{request_id}\"",
     );
     let uri = uri?;
-    address_laws(source, &mut field, &uri, accepts_plain_http);
+    address_laws(source, &mut field, &uri, &TO_A_BANK, accepts_plain_http);
     let is_outside_host = uri.authority().is_none_or(|authority| !authority.as_str().contains(&key));
     field.law(source, is_outside_host, || "must hold `{request_id}` in its path or query, not in the host");
     let is_secure = endpoint.is_some_and(|endpoint| endpoint.scheme_str() == Some("https"));

@@ -1,6 +1,5 @@
 //! `[postgres]`: the database that holds the refunds.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use secrecy::{ExposeSecret, SecretString};
@@ -130,16 +129,6 @@ fn certificates(section: &Section<'_>, url: &SecretString) -> Option<SecretStrin
 fn with_parameter(url: &SecretString, name: &str, value: &str) -> SecretString {
     let text = url.expose_secret();
     let sign = if text.contains('?') { '&' } else { '?' };
-    let mut coded = String::new();
-    for byte in value.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' => {
-                coded.push(char::from(byte));
-            }
-            other => {
-                let _ = write!(coded, "%{other:02X}");
-            }
-        }
-    }
+    let coded: String = form_urlencoded::byte_serialize(value.as_bytes()).collect();
     format!("{text}{sign}{name}={coded}").into()
 }

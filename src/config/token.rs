@@ -4,7 +4,7 @@ use hyper::Uri;
 
 use crate::channel::TokenSource;
 
-use super::address::address_laws;
+use super::address::{FOR_TOKENS, address_laws};
 use super::mask;
 use super::secret::contents;
 use super::section::Section;
@@ -28,7 +28,7 @@ pub(super) fn read(section: &Section<'_>, is_secure: bool, accepts_plain_http: b
             let uri: Option<Uri> = field.value.parse().ok();
             field.law(source, uri.is_some(), || "is not an address, such as \"https://login.example/token\"");
             let uri = uri?;
-            address_laws(source, &mut field, &uri, accepts_plain_http);
+            address_laws(source, &mut field, &uri, &FOR_TOKENS, accepts_plain_http);
             field.law(
                 source,
                 !is_secure || uri.scheme_str() == Some("https"),

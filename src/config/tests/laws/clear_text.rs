@@ -79,6 +79,15 @@ fn a_bank_on_another_host_needs_tls_or_a_word_of_the_operator() {
     r.toml:6:12: field `channel.acme.endpoint` = "http://bank.example/?****": would send refunds and the `Authorization` header to another host, `bank.example`, in clear text; use `https://`, or, if you trust every network on the way, set `plain_http = "accepted"` in the channel
     r.toml:8:19: field `channel.acme.inquiry.url` = "http://bank.example/{request_id}": would send refunds and the `Authorization` header to another host, `bank.example`, in clear text; use `https://`, or, if you trust every network on the way, set `plain_http = "accepted"` in the channel
     "##);
+    for (url, way_out) in [
+        ("https://us:hunter2@login.example/", "name the client with `client_id` and the file of its secret"),
+        ("http://login.example/", "would send the client's secret to another host, `login.example`"),
+    ] {
+        let token =
+            format!("token = {{ url = \"{url}\", client_id = \"us\", client_secret_file = \"/none\" }}\n");
+        let shown = only_complaints(of("https://bank.example/", &token));
+        assert!(shown.contains(way_out), "{shown}");
+    }
     let accepted = "plain_http = \"accepted\"\n";
     assert!(of("http://bank.example/", &format!("{inquires}{accepted}")).is_ok());
     assert!(of("http://127.0.0.1:9000/", "").is_ok());
