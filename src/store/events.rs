@@ -113,7 +113,10 @@ const EVENTS: Statement = statement!(
      order by e.at desc, e.event_id desc limit :most"
 );
 
-const FORGET_EVENTS: &str = "select refundd.forget_events($1 * interval '1 microsecond')";
+// As in ledger.rs.
+const FORGET_EVENTS: &str = "
+    select refundd.forget_events($1 * interval '1 microsecond')
+     where $2::bigint is null or now() < timestamptz 'epoch' + $2 * interval '1 microsecond' + interval '10 seconds'";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("events", EVENTS.sql), ("forget_events", FORGET_EVENTS)];
 
@@ -183,10 +186,12 @@ impl Store {
     }
 
     /// Drops some of the events that are older than `keep`; answers how many. The database keeps events for as long as
-    /// `refundd.retention` says, whatever `keep` is.
+    /// `refundd.retention` says, whatever `keep` is. It drops nothing while the clock witness has not confirmed
+    /// Postgres's clock.
     pub async fn forget_events(&self, keep: Duration) -> Result<i32, StoreError> {
-        let query = sqlx::query_scalar(FORGET_EVENTS).bind(micros(keep));
-        query.one(&self.db.patient()).await.doing("forget the oldest events")
+        let Ok(witnessed_us) = self.witnessed_us() else { return Ok(0) };
+        let query = sqlx::query_scalar(FORGET_EVENTS).bind(micros(keep)).bind(witnessed_us);
+        Ok(query.maybe(&self.db.patient()).await.doing("forget the oldest events")?.unwrap_or_default())
     }
 }
 

@@ -103,9 +103,11 @@ const EVIDENCE: &str = "
 
 const SINCE: &str = "select (extract(epoch from refundd.attempts_since()) * 1000000)::bigint as since_us";
 
+// As in ledger.rs; months are made in any case.
 const ROTATE: &str = "
     select done, dropped, (extract(epoch from held_until) * 1000000)::bigint as held_us, held_by
-      from refundd.turn_attempts($1 * interval '1 microsecond')";
+      from refundd.turn_attempts(case when $2::bigint is null or now() < timestamptz 'epoch' + $2 * interval '1 microsecond' + interval '10 seconds'
+                                      then $1 * interval '1 microsecond' end)";
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("evidence", EVIDENCE), ("journal_since", SINCE), ("rotate_attempts", ROTATE)];
@@ -157,9 +159,12 @@ impl Store {
 
     /// Makes the tables of the journal's next months. With `keep`, it also drops the months that ended longer than
     /// `keep` ago and have no evidence of a refund that did not end. Tables that are in use wait for the next call.
+    /// It drops nothing while the clock witness has not confirmed Postgres's clock.
     pub async fn rotate_attempts(&self, keep: Option<Duration>) -> Result<Rotation, StoreError> {
+        let witnessed_us = self.witnessed_us();
         let row = sqlx::query(ROTATE)
-            .bind(keep.map(micros))
+            .bind(keep.filter(|_| witnessed_us.is_ok()).map(micros))
+            .bind(witnessed_us.unwrap_or_default())
             .one(&self.db.patient())
             .await
             .doing("rotate the journal's months")?;

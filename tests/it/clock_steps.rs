@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use playground::bank::Step;
 use playground::{PostgresOptions, PretendBank, PrivatePostgres};
 use refundd::refund::State;
-use refundd::store::{ClockWitness, Store};
+use refundd::store::{ClockStep, ClockWitness, Store};
 
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until, within};
@@ -221,4 +221,68 @@ async fn a_deadline_does_not_pass_by_a_second_step() {
     step(&postgres, 300);
     assert_eq!(store.fail_past_deadline(10).await.unwrap(), []);
     assert_eq!(scratch.count(State::Ready).await, 1);
+}
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// Forgets what is older than the least times of `refundd.retention`, as the housekeeping does.
+async fn forget(store: &Store) {
+    store.rotate_permits(DAY * 7).await.unwrap();
+    store.rotate_attempts(Some(DAY * 30)).await.unwrap();
+    store.forget_events(DAY * 30).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_evidence_is_forgotten_because_postgres_was_set_forward() {
+    let (postgres, scratch) = clocked("evidence").await;
+    scratch.publish("acme").await; // which is an event
+    scratch
+        .sql(
+            "with saved as (
+                 insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, state, attempts, lease_epoch, settled_at)
+                 values ('R-1', 'acme', 'P', 1, 'EUR', 'succeeded', 1, 1, now()) returning id
+             ), spent as (
+                 insert into refundd.permits (limit_name, window_start, ordinal, refund_id, node)
+                 select 'acme', now() - ago, 1, id, 'a#1' from saved, unnest(array[interval '0', interval '3 days']) ago
+             )
+             insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to)
+             select id, 'acme', 'send', 1, 1, 'a#1', 'succeeded', 'succeeded' from saved",
+        )
+        .await;
+    let keeps_all = async |when: &str| {
+        for (evidence, least) in [("permits", 2), ("attempts", 1), ("events", 1)] {
+            let kept = scratch.number(&format!("select count(*) from refundd.{evidence}")).await;
+            assert!(kept >= least, "{when}: {kept} {evidence}");
+        }
+    };
+    let node = |scratch: &Scratch| scratch.store.clone().witnessed_by(ClockWitness::default());
+    let (store, starting) = (node(&scratch), node(&scratch));
+    let watch = async || store.watch_clock("a#1", None, false).await.unwrap();
+    assert_eq!(watch().await, None);
+    forget(&store).await;
+    step(&postgres, 200 * 86400);
+    forget(&starting).await;
+    keeps_all("a node that has compared nothing").await;
+    forget(&store).await;
+    keeps_all("before the step is written down").await;
+    assert!(matches!(watch().await, Some(ClockStep { by_us: 1.., .. })));
+    forget(&store).await;
+    forget(&scratch.store).await;
+    keeps_all("a step that is written down").await;
+
+    // The clock is right again, and months go by: their tables were not among those that the wrong clock made.
+    step(&postgres, -200 * 86400);
+    assert!(matches!(watch().await, Some(ClockStep { by_us: ..0, .. })));
+    forget(&store).await;
+    keeps_all("the clock is right again").await;
+    step(&postgres, 100 * 86400);
+    assert!(watch().await.is_some());
+    forget(&store).await;
+    for (parent, span) in [("permits", "day"), ("attempts", "month")] {
+        let ahead = format!(
+            "select count(*) from refundd.spans('{parent}')
+              where until > now() and until <= (date_trunc('{span}', now() at time zone 'UTC') + 3 * interval '1 {span}') at time zone 'UTC'"
+        );
+        assert_eq!(scratch.number(&ahead).await, 3, "{parent}");
+    }
 }

@@ -149,4 +149,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/0057_references_have_no_blank_ends.sql"),
     ),
     (58, "one_payload_stops_nobody", include_str!("../../../migrations/0058_one_payload_stops_nobody.sql")),
+    (
+        59,
+        "a_clock_ahead_forgets_no_evidence",
+        include_str!("../../../migrations/0059_a_clock_ahead_forgets_no_evidence.sql"),
+    ),
 ];
