@@ -30,6 +30,9 @@ pub(super) struct RedisClockStep {
 #[derive(Debug, Default)]
 struct State {
     last: Option<ClockReading>,
+    /// An older reading. Between two readings of a busy node a clock under fast correction moves by less than the slack; since
+    /// this one it does not.
+    anchor: Option<ClockReading>,
     /// A step that this node has not reported to Redis yet.
     unreported: Option<RedisClockStep>,
     /// When the last reading arrived that showed a step.
@@ -44,13 +47,17 @@ pub(super) struct Clock(Mutex<State>);
 impl Clock {
     /// The network and the scheduler can cause differences up to this one.
     const SLACK: Duration = Duration::from_millis(5);
+    /// A slew of more than 500 millionths beyond the tolerated part shows within this time.
+    const ANCHOR: Duration = Duration::from_secs(10);
 
     /// Notes a reading. Returns whether the permits of the same reply may be used.
     pub fn is_right(&self, reading: ClockReading) -> bool {
         let mut state = self.state();
         if let Some(last) = state.last {
-            if let Some(step) = step_between(last, reading) {
+            let since_anchor = || state.anchor.and_then(|anchor| step_between(anchor, reading));
+            if let Some(step) = step_between(last, reading).or_else(since_anchor) {
                 state.last = Some(reading);
+                state.anchor = Some(reading);
                 state.unreported = Some(step);
                 state.stepped = Some(reading.answered);
                 return false;
@@ -61,6 +68,9 @@ impl Clock {
             }
         }
         state.last = Some(reading);
+        if state.anchor.is_none_or(|anchor| reading.answered > anchor.answered + Self::ANCHOR) {
+            state.anchor = Some(reading);
+        }
         state.unreported.is_none() && state.doubted_until.is_none_or(|until| reading.started > until)
     }
 
@@ -99,7 +109,8 @@ fn step_between(last: ClockReading, this: ClockReading) -> Option<RedisClockStep
     let most = signed(this.answered, last.started);
     // A server may say anything, also times from both ends of time.
     let went = this.redis_us.saturating_sub(last.redis_us);
-    // A time service may slew a clock by 500 millionths of the time.
+    // Two clocks that are right differ by less, also while a time service corrects one by 500 millionths of the time. A faster
+    // correction counts as steps.
     let slack = micros(Clock::SLACK) + most.abs() / 1000;
     if (least - slack..=most + slack).contains(&went) {
         return None;
@@ -138,6 +149,28 @@ mod tests {
         assert!(clock.is_right(reading(start, 1_000, 0, 1)));
         assert!(clock.is_right(reading(start, 1_400, 10, 410)), "the call took 400 ms, one way or the other");
         assert!(clock.is_right(reading(start, 1_420, 411, 811)));
+    }
+
+    /// chrony slews by up to a twelfth of the time.
+    #[test]
+    fn a_fast_slew_shows_however_often_the_clock_is_read() {
+        for by in [1.0 / 12.0, -1.0 / 12.0, 0.005] {
+            let (clock, start) = (Clock::default(), Instant::now());
+            let mut counted_us = 0;
+            for ms in (0..6_000_u32).step_by(10) {
+                let (started, redis_us) = (start + Duration::from_millis(ms.into()), f64::from(ms) * 1000.0 * (1.0 + by));
+                #[expect(clippy::cast_possible_truncation, reason = "a whole number of us is near enough")]
+                let reading = ClockReading { redis_us: redis_us as i64, started, answered: started, without_step: None };
+                if !clock.is_right(reading) {
+                    let step = clock.unreported().unwrap();
+                    counted_us += step.by_us;
+                    clock.reported(step, started);
+                }
+            }
+            let slewed_us = 5_990_000.0 * by;
+            let missed = slewed_us - f64::from(i32::try_from(counted_us).unwrap());
+            assert!(missed.abs() <= 11_000.0, "{counted_us} of {slewed_us} us were counted");
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod plan;
 mod properties;
 mod redis;
 mod run;
+mod slew;
 mod stage;
 mod steps;
 mod violation;
