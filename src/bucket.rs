@@ -239,11 +239,11 @@ impl Bucket {
     ) -> Result<(Value, ClockReading), BucketError> {
         let (reply, started) =
             server.run(verb, call).await.map_err(|source| self.failed(what, verb.name, tag, source))?;
-        let answered = server.now();
+        let (answered, steady_ahead_us) = (server.now(), server.steady_ahead_us());
         self.watches.worked(tag, verb.name);
         let redis_us = reply::now_us(&reply).unwrap_or(0);
         let without_step = self.clock_of(server, tag).without_step(answered);
-        Ok((reply, ClockReading { redis_us, started, answered, without_step }))
+        Ok((reply, ClockReading { redis_us, started, answered, steady_ahead_us, without_step }))
     }
 
     /// Why the last call failed; `None` when it worked. In a cluster, the failure of any slot group.

@@ -12,6 +12,9 @@ pub mod telemetry;
 
 pub mod lock;
 
+// A monotonic clock that no time service corrects.
+pub mod steady;
+
 // Whether a loop fails at present, for its log.
 pub mod failing;
 

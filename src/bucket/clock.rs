@@ -1,4 +1,4 @@
-//! Compares Redis's clock with this node's monotonic clock, and finds the moment when Redis's clock was set.
+//! Compares Redis's clock with this node's steady monotonic clock, and finds the moment when Redis's clock was set.
 //!
 //! The first reply after the step shows it, before a permit of that reply is used. Only the lengths of time between
 //! two replies are compared, never the times that the clocks show.
@@ -14,6 +14,8 @@ pub(super) struct ClockReading {
     pub redis_us: i64,
     pub started: Instant,
     pub answered: Instant,
+    /// How far the [steady](crate::steady) clock was ahead of `answered`'s, in us.
+    pub steady_ahead_us: i64,
     /// How long before `answered` a reading showed the last step; `None` if no reading of this node showed one.
     pub without_step: Option<Duration>,
 }
@@ -105,8 +107,9 @@ impl Clock {
 
 fn step_between(last: ClockReading, this: ClockReading) -> Option<RedisClockStep> {
     // The least and the most time that can lie between the two moments at which Redis read its clock.
-    let least = signed(this.started, last.answered);
-    let most = signed(this.answered, last.started);
+    let corrected = this.steady_ahead_us - last.steady_ahead_us;
+    let least = signed(this.started, last.answered) + corrected;
+    let most = signed(this.answered, last.started) + corrected;
     // A server may say anything, also times from both ends of time.
     let went = this.redis_us.saturating_sub(last.redis_us);
     // Two clocks that are right differ by less, also while a time service corrects one by 500 millionths of the time. A faster
@@ -139,6 +142,7 @@ mod tests {
             redis_us: redis_ms * 1000,
             started: at(started_ms),
             answered: at(answered_ms),
+            steady_ahead_us: 0,
             without_step: None,
         }
     }
@@ -158,9 +162,11 @@ mod tests {
             let (clock, start) = (Clock::default(), Instant::now());
             let mut counted_us = 0;
             for ms in (0..6_000_u32).step_by(10) {
-                let (started, redis_us) = (start + Duration::from_millis(ms.into()), f64::from(ms) * 1000.0 * (1.0 + by));
+                let (started, redis_us) =
+                    (start + Duration::from_millis(ms.into()), f64::from(ms) * 1000.0 * (1.0 + by));
                 #[expect(clippy::cast_possible_truncation, reason = "a whole number of us is near enough")]
-                let reading = ClockReading { redis_us: redis_us as i64, started, answered: started, without_step: None };
+                let reading =
+                    ClockReading { redis_us: redis_us as i64, ..reading(start, 0, ms.into(), ms.into()) };
                 if !clock.is_right(reading) {
                     let step = clock.unreported().unwrap();
                     counted_us += step.by_us;
@@ -170,6 +176,25 @@ mod tests {
             let slewed_us = 5_990_000.0 * by;
             let missed = slewed_us - f64::from(i32::try_from(counted_us).unwrap());
             assert!(missed.abs() <= 11_000.0, "{counted_us} of {slewed_us} us were counted");
+        }
+    }
+
+    /// The machine of the node is slewed: `Instant` goes with it, and Redis's clock is right.
+    #[test]
+    fn a_correction_of_this_machines_clock_is_no_step_of_redis() {
+        let start = Instant::now();
+        for every_ms in [10, 1_200] {
+            let shows_none = |steady: i64| {
+                let clock = Clock::default();
+                (0..20_000).step_by(every_ms).all(|ms: i64| {
+                    let slewed_us = ms * 1000 / 12;
+                    let at = start + Duration::from_micros((ms * 1000 + slewed_us).unsigned_abs());
+                    let read = ClockReading { started: at, answered: at, ..reading(start, ms, 0, 0) };
+                    clock.is_right(ClockReading { steady_ahead_us: -steady * slewed_us, ..read })
+                })
+            };
+            assert!(shows_none(1), "every {every_ms} ms");
+            assert!(!shows_none(0), "by the clock that is corrected");
         }
     }
 
@@ -191,6 +216,7 @@ mod tests {
                 redis_us: (2_000 + by) * 1000 + signed(later, start + Duration::from_secs(1)),
                 started: later,
                 answered: later,
+                steady_ahead_us: 0,
                 without_step: None,
             };
             assert!(clock.is_right(after));

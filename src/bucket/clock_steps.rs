@@ -12,6 +12,7 @@ use super::slot_group::Tag;
 use super::{Bucket, BucketError, misread, reply};
 use crate::channel::Channel;
 use crate::limiter::Placement;
+use crate::steady;
 
 impl Bucket {
     /// Reports a step of a server's clock to that server, if the step is not reported yet. Returns the step in us.
@@ -65,17 +66,24 @@ impl Bucket {
         let mut call = Call::default();
         call.key(self.keys.clock(tag));
         let (_, read) = self.ask(&self.server, &self.scripts.time, &call, "the clock", tag).await?;
-        self.doubt(Placement::Shared, tag, read).await?;
+        if let Some(by_us) = self.doubt(Placement::Shared, tag, read).await?.filter(|by_us| *by_us != 0) {
+            let by_ms = by_us / 1000;
+            tracing::warn!(
+                by_ms,
+                "Redis's clock was set by {by_ms} ms; the limits rest until old permits expire"
+            );
+        }
         Ok(())
     }
 
-    /// Reads Redis's clock, in us since 1970. Returns also the moment of the reading on this node's monotonic clock:
+    /// Reads Redis's clock, in us since 1970. Returns also the moment of the reading on this node's steady clock:
     /// the middle between the call and its reply. In a cluster, the call always goes to the master of the same slot.
     pub async fn time(&self) -> Result<(i64, Instant), BucketError> {
-        self.time_of(&None).await
+        let (redis_us, at) = self.time_of(&None).await?;
+        Ok((redis_us, steady::shifted(at, self.server.steady_ahead_us())))
     }
 
-    /// Does what [`Bucket::time`] does, on the server of a slot group.
+    /// Does what [`Bucket::time`] does, on the server of a slot group, and with the moment as `Instant` shows it.
     pub(super) async fn time_of(&self, tag: &Tag) -> Result<(i64, Instant), BucketError> {
         let mut call = Call::default();
         call.key(self.keys.clock(tag));

@@ -18,6 +18,7 @@ use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, ToRedisA
 use super::clear_text::unchecked_host;
 use super::memory::Memory;
 use super::script::Verb;
+use crate::steady;
 use cluster::Cluster;
 pub use kind::WrongServer;
 use link::Link;
@@ -152,6 +153,15 @@ impl Server {
         match self {
             Server::Redis(_) | Server::Cluster(_) | Server::Memory(_) => Instant::now(),
             Server::Simulated(other) => other.now(),
+        }
+    }
+
+    /// How far the steady clock is ahead of [`Self::now`]; only differences say something.
+    pub fn steady_ahead_us(&self) -> i64 {
+        match self {
+            Server::Redis(_) | Server::Cluster(_) | Server::Memory(_) => steady::ahead_us(),
+            // The clock of the simulation is never corrected.
+            Server::Simulated(_) => 0,
         }
     }
 

@@ -7,7 +7,8 @@
 //! Statements then measure without the step each period that began before it
 //! ([decisions/0012](../../docs/decisions/0012-postgres-clock-has-witnesses.md)).
 //!
-//! The witness does not know the right time. It knows only how much time passed.
+//! The witness does not know the right time. It knows only how much time passed. Its monotonic clock is the
+//! [steady](crate::steady) one: a correction of the node's own clock must not look like a step of Postgres's clock.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,6 +20,7 @@ use super::connections::{Ask, Run};
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
 use crate::lock::Lock;
+use crate::steady;
 
 /// Postgres's clock as one node has observed it. Cheap to clone.
 #[derive(Clone)]
@@ -52,7 +54,7 @@ struct Reading {
     redis_ahead_us: Option<i64>,
 }
 
-/// A reading of Redis's clock in us since 1970, and its time on this node's monotonic clock.
+/// A reading of Redis's clock in us since 1970, and its time on the witness's monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub struct RedisTime {
     pub us: i64,
@@ -86,7 +88,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] =
 
 impl Default for ClockWitness {
     fn default() -> Self {
-        Self::by(Arc::new(Instant::now))
+        Self::by(Arc::new(steady::now))
     }
 }
 
