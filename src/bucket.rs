@@ -39,7 +39,7 @@ use crate::lock::SharedLock;
 use crate::refund::text;
 use clock::{Clock, ClockReading};
 use exchange::Sharing;
-pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take};
+pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take, Yield};
 use keys::Keys;
 pub use kind::BucketKind;
 use script::{Scripts, Verb};

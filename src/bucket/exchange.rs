@@ -72,6 +72,17 @@ pub enum Purpose {
     Inquire,
 }
 
+/// Whether inquiries let the channel's sends go first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Yield {
+    /// The channel may not send at all. So the refunds in the bucket for sends need no permits.
+    Never,
+    /// While the bucket for sends has ids, one permit goes to an inquiry after nine permits of sends.
+    ToSends,
+    /// As `ToSends`. If no node got a permit for a send in the time of ten permits, one goes to an inquiry, too.
+    ToActiveSends,
+}
+
 /// The end of the bucket at which ids are put in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {

@@ -3,7 +3,7 @@
 //! The take has three steps. It looks how many permits the shares have. It takes refunds under the shared limits in
 //! Redis. It spends permits of the shares for as many refunds as Redis gave.
 
-use super::{Bucket, BucketError, Order, Purpose, Take, misread, reply};
+use super::{Bucket, BucketError, Order, Purpose, Take, Yield, misread, reply};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement, Span};
 use crate::refund::id::RefundId;
@@ -20,7 +20,7 @@ impl Bucket {
         channel: &Channel,
         order: Order,
         purpose: Purpose,
-        yields: bool,
+        yields: Yield,
     ) -> Result<Take, BucketError> {
         let (shared, own): (Vec<_>, Vec<_>) =
             channel.limits.iter().cloned().partition(|limit| limit.placement == Placement::Shared);

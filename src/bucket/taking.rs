@@ -5,7 +5,9 @@ use std::sync::Arc;
 use redis::FromRedisValue;
 
 use super::server::Call;
-use super::{Acquired, Bucket, BucketError, Order, Purpose, Sharing, Take, micros, millis, misread, reply};
+use super::{
+    Acquired, Bucket, BucketError, Order, Purpose, Sharing, Take, Yield, micros, millis, misread, reply,
+};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};
 use crate::refund::id::{ChannelName, RefundId};
@@ -13,18 +15,16 @@ use crate::refund::id::{ChannelName, RefundId};
 impl Bucket {
     /// Takes refunds that are due to be sent, each under one permit of every limit of the channel.
     pub async fn take(&self, channel: &Channel, order: Order) -> Result<Take, BucketError> {
-        self.take_for(channel, order, Purpose::Send, false).await
+        self.take_for(channel, order, Purpose::Send, Yield::Never).await
     }
 
     /// Takes refunds that are due for an inquiry, each under one permit of every limit of the channel. While the
     /// bucket for sends has ids, one permit goes to an inquiry after nine permits of sends, whichever nodes got them.
-    ///
-    /// `yields` is false while the channel may not send at all: then the refunds in that bucket need no permits.
     pub async fn take_inquiries(
         &self,
         channel: &Channel,
         order: Order,
-        yields: bool,
+        yields: Yield,
     ) -> Result<Take, BucketError> {
         self.take_for(channel, order, Purpose::Inquire, yields).await
     }
@@ -66,7 +66,7 @@ impl Bucket {
         channel: &Channel,
         order: Order,
         purpose: Purpose,
-        yields: bool,
+        yields: Yield,
     ) -> Result<Take, BucketError> {
         if channel.limits.iter().any(|limit| limit.placement != Placement::Shared) {
             return self.take_with_shares(channel, order, purpose, yields).await;
@@ -81,7 +81,7 @@ impl Bucket {
         limits: &[Arc<Limit>],
         order: Order,
         purpose: Purpose,
-        yields: bool,
+        yields: Yield,
     ) -> Result<Take, BucketError> {
         let name = &channel.name;
         let tag = self.keys.tag(name);
@@ -100,9 +100,10 @@ impl Bucket {
             self.add_limit(limit, &mut call);
         }
         let verb = match sharing {
-            Some(sharing) if yields => {
+            Some(sharing) if yields != Yield::Never => {
                 call.key(self.keys.bucket(name, Purpose::Send));
                 call.arg(micros(sharing.spacing));
+                call.arg(if yields == Yield::ToActiveSends { "active" } else { "all" });
                 &self.scripts.yielding
             }
             _ => &self.scripts.take,

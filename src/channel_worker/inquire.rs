@@ -5,8 +5,8 @@
 //! `refund::inquiry` decides what an answer proves; this file does not.
 //!
 //! Sends go first. While refunds wait in the channel's bucket, one permit in ten goes to inquiries that are due, unless
-//! they have their own limits. A failed inquiry proves nothing. A lost bucket loses nothing: the row says when its inquiry
-//! is due.
+//! they have their own limits. While the address for sends is away and nobody sends, it is one in the time of ten. A
+//! failed inquiry proves nothing. A lost bucket loses nothing: the row says when its inquiry is due.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Work;
 use super::attempt::Attempt;
 use crate::bank::{Reserved, SentInquiry};
-use crate::bucket::{Bucket, BucketError, Order, Purpose, Take};
+use crate::bucket::{Bucket, BucketError, Order, Purpose, Take, Yield};
 use crate::channel::{Channel, Inquiry};
 use crate::crash;
 use crate::node::suspended::Leave;
@@ -63,8 +63,14 @@ impl Work for Inquiries {
         want: u32,
     ) -> Result<Take, BucketError> {
         let order = Order { want, low_water: 0, lead_time: self.lead_time() };
-        // Refunds that the breaker keeps in their bucket would hold back the inquiries that are to clear up its cause.
-        let yields = node.suspensions.leave(&channel.name, Purpose::Send) == Leave::Free;
+        let yields = match node.suspensions.leave(&channel.name, Purpose::Send) {
+            Leave::Free if node.status_report.bank_of(&channel.name).unreachable.is_some() => {
+                Yield::ToActiveSends
+            }
+            Leave::Free => Yield::ToSends,
+            // Refunds that the breaker keeps in their bucket would hold back the inquiries that are to clear up its cause.
+            Leave::Probe(_) | Leave::ProbeIsDue | Leave::Suspended(_) => Yield::Never,
+        };
         node.bucket.take_inquiries(channel, order, yields).await
     }
 

@@ -9,7 +9,7 @@ use redis::{ErrorKind, RedisError, Value};
 
 use super::CONFIG;
 use crate::bucket::{
-    Acquired, Bucket, BucketError, End, Order, Purpose, SimulatedServer, StricterRule, Take,
+    Acquired, Bucket, BucketError, End, Order, Purpose, SimulatedServer, StricterRule, Take, Yield,
 };
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit};
@@ -62,7 +62,7 @@ async fn make(bucket: &Bucket, call: i64, channel: &Channel) -> Result<(), Bucke
     let (name, ids) = (&channel.name, [RefundId(1), RefundId(2)]);
     match call {
         0 => check_take(bucket.take(channel, ORDER).await?, channel),
-        1 => check_take(bucket.take_inquiries(channel, ORDER, true).await?, channel),
+        1 => check_take(bucket.take_inquiries(channel, ORDER, Yield::ToSends).await?, channel),
         2 => {
             for limit in &channel.limits {
                 check_acquired(&bucket.acquire(limit, WANT).await?, limit);

@@ -60,8 +60,8 @@ for _, id in ipairs(ids) do
 end
 redis.call("ZADD", present, unpack(marks))
 if most_noted > 0 then
-    -- yield.lua counts the permits of inquiries against these.
+    -- yield.lua counts the permits of inquiries against these. It asks when the last one was granted.
     local noted = natural(redis.call("HGET", share, "sends")) or SENDS_EACH
-    redis.call("HSET", share, "sends", whole(math.min(math.max(noted, 0) + taken, most_noted)))
+    redis.call("HSET", share, "sends", whole(math.min(math.max(noted, 0) + taken, most_noted)), "at", whole(now))
 end
 return {GRANTED, now, depth - taken, should_feed(depth - taken), wait, blocker or 1, effective_rules(limits), ids, permits}

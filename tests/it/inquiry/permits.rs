@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use playground::bank::{Kind, Step};
+use playground::forward::{Forward, Target, Weather};
 use refundd::bucket::Purpose;
 use refundd::refund::State;
 
@@ -100,6 +101,36 @@ async fn of_a_days_permits_one_in_ten_goes_to_inquiries_however_soon_sends_use_t
     let inquiries = scratch.number(inquired).await - 20;
     // The 20 sends before count. The bank answers at once, so sends may be some tens ahead of inquiries at the end.
     assert!((6..=14).contains(&inquiries), "{inquiries} of the day's permits went to inquiries");
+    for node in nodes {
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn while_the_address_for_sends_is_away_one_permit_in_the_time_of_ten_goes_to_inquiries() {
+    let scratch = Scratch::new().await;
+    let way = Forward::to(Target::Tcp(scratch.bank.address())).unwrap();
+    scratch.bank.next("acme", (0..4).map(|_| Step::pays_but_says_500()));
+    let limited = format!(
+        "[limit.acme]\npermits = 10\nper = \"1s\"\nlateness = \"100ms\"\n{}",
+        ASKS.replace("limits = []", "limits = [\"acme\"]").replacen("{bank}", &way.address().to_string(), 1)
+    );
+    let nodes =
+        [TestNode::start(&scratch, "a", &limited).await, TestNode::start(&scratch, "b", &limited).await];
+    scratch.insert("acme", "U-", 4).await;
+    is(&scratch, State::Unknown, 4).await;
+    way.set(Weather::Closed);
+    scratch.insert("acme", "R-", 30).await;
+    until("refunds stand in line", async || depth(&scratch.bucket(), Purpose::Send, &acme()).await == 30)
+        .await;
+    age(&scratch, "10 seconds").await;
+    is(&scratch, State::Succeeded, 4).await;
+    let times: Vec<i64> = scratch.bank.ledger().inquiries("acme").map(|a| a.at_us).collect();
+    // One permit comes every 100 ms. The first inquiry may have been due for the four sends before.
+    let closest = times[1..].windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
+    assert!(closest > 800_000, "{times:?}");
+    way.set(Weather::Fair);
+    is(&scratch, State::Succeeded, 34).await;
     for node in nodes {
         node.stop().await;
     }

@@ -7,7 +7,7 @@ mod left_over;
 use std::sync::Arc;
 use std::time::Duration;
 
-use refundd::bucket::{Bucket, BucketError, Order, Purpose, Take};
+use refundd::bucket::{Bucket, BucketError, Order, Purpose, Take, Yield};
 use refundd::channel::Channel;
 use refundd::limiter::{PermitNumber, timing};
 use refundd::store::Store;
@@ -73,7 +73,7 @@ impl World<'_> {
             }
             Purpose::Inquire => {
                 let order = Order { want, low_water: 0, lead_time: Bucket::LONGEST_LEAD_TIME };
-                bucket.take_inquiries(&channel, order, true).await
+                bucket.take_inquiries(&channel, order, Yield::ToSends).await
             }
         };
         self.note_rule_use(&channel.limits, rules_were_read(&took));
