@@ -1,5 +1,6 @@
 //! The waiting line and the fixed window, asked directly.
 
+mod forged;
 mod groups;
 
 use std::sync::Arc;

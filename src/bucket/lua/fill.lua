@@ -12,6 +12,8 @@ local now = now_us()
 redis.call("ZREMRANGEBYSCORE", present, "-inf", whole(now - TAKEN_FOR))
 -- Times in the future were written while Redis's clock was ahead.
 redis.call("ZREMRANGEBYSCORE", present, "(" .. whole(now + 1000000), "(" .. whole(IN_BUCKET))
+-- No node writes a higher mark. It would keep its id out of the bucket for ever.
+redis.call("ZREMRANGEBYSCORE", present, "(" .. whole(IN_BUCKET), "+inf")
 local depth = redis.call("LLEN", bucket)
 if redis.call("ZCOUNT", present, IN_BUCKET, IN_BUCKET) ~= depth then
     -- One of the two keys was lost or changed by hand. The script empties the bucket; the ids come back from their
