@@ -38,10 +38,12 @@ local function is_edge(rule, window)
 end
 
 -- The stored window and its count, or nil if they cannot be true. No node asks further ahead than half a `per`. A
--- window further ahead is true if the ledger's count gave it (owed). If not, Redis's clock was set back.
-local function known_window(limit, rule, now)
+-- window further ahead is true if the ledger's count gave it (owed). If not, Redis's clock was set back. restore.lua
+-- counts no permit further ahead than `tolerance` and FUTURE. So a window beyond was given by a clock that was wrong.
+local function known_window(limit, rule, now, tolerance)
     local kept = redis.call("HMGET", limit.key, "window", "used", "owed")
     local window, used, owed = natural(kept[1]), natural(kept[2]), natural(kept[3]) or 0
+    owed = math.min(owed, now + tolerance + FUTURE)
     local start, next_start = window_at(rule, now)
     if window and used and start and is_edge(rule, window) and window <= math.max(next_start, now + LONGEST_LEAD_TIME + rule.per / 2, owed) then
         return window, used
@@ -69,7 +71,7 @@ function fixed_window.at_a_visit(rule)
 end
 
 function fixed_window.load(limit, rule, now, tolerance)
-    local window, used = known_window(limit, rule, now)
+    local window, used = known_window(limit, rule, now, tolerance)
     return window and {window = window, used = used}
 end
 
@@ -122,7 +124,7 @@ end
 
 -- Takes over the ledger's count: `used` permits of `window`, and the permits of later windows in the history.
 function fixed_window.recall(limit, rule, now, ledger)
-    local window, used = known_window(limit, rule, now)
+    local window, used = known_window(limit, rule, now, ledger.tolerance)
     if window and window > ledger.window then
         return
     elseif window == ledger.window then
