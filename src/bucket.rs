@@ -20,6 +20,7 @@ mod kind;
 mod laws;
 mod local;
 pub mod memory;
+mod misread;
 mod reply;
 mod script;
 mod server;
@@ -36,12 +37,12 @@ use redis::{ErrorKind, ServerErrorKind, Value};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};
 use crate::lock::SharedLock;
-use crate::refund::text;
 use clock::{Clock, ClockReading};
 use exchange::Sharing;
 pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take, Yield};
 use keys::Keys;
 pub use kind::BucketKind;
+use misread::{misread, short};
 use script::{Scripts, Verb};
 use server::{Call, Server};
 pub use server::{ServerTrust, SimulatedServer, WrongServer};
@@ -286,15 +287,4 @@ fn millis(span: Duration) -> u64 {
 
 fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn misread(what: &str, reply: &Value) -> BucketError {
-    BucketError::Reply { what: what.to_owned(), reply: short(&format!("{reply:?}")) }
-}
-
-/// The beginning of a text from Redis, for people: another program may have written anything of any length.
-fn short(text: &str) -> String {
-    let beginning: String = text.chars().take(100).collect();
-    let dots = if beginning.len() < text.len() { "…" } else { "" };
-    text::shown(&beginning).chars().take(190).chain(dots.chars()).collect()
 }

@@ -107,10 +107,10 @@ impl DuePoller {
         let due: Vec<ChannelName> =
             due.iter().filter_map(|name| ChannelName::new(name).ok()).filter(|c| !well_filled(c)).collect();
         let mut away = Ok(());
-        let buckets = self.node.bucket.survey(purpose, &due).await;
-        for (channel, bucket) in due.iter().zip(buckets) {
-            let depth = match bucket {
-                Ok(bucket) => bucket.depth,
+        let depths = self.node.bucket.depths(purpose, &due).await;
+        for (channel, depth) in due.iter().zip(depths) {
+            let depth = match depth {
+                Ok(depth) => depth,
                 Err(error) => {
                     away = Err(error.into());
                     continue;
@@ -146,12 +146,12 @@ impl DuePoller {
     /// Wakes the channel workers whose bucket has ids.
     async fn find_filled(&self, channels: &[ChannelName]) -> Result<(), ServerError> {
         let mut away = Ok(());
-        let buckets = self.node.bucket.survey(self.wake_ups.purpose(), channels).await;
-        for (channel, bucket) in channels.iter().zip(buckets) {
-            match bucket {
-                Ok(bucket) => {
-                    self.note_depth(channel, bucket.depth);
-                    if bucket.depth > 0 {
+        let depths = self.node.bucket.depths(self.wake_ups.purpose(), channels).await;
+        for (channel, depth) in channels.iter().zip(depths) {
+            match depth {
+                Ok(depth) => {
+                    self.note_depth(channel, depth);
+                    if depth > 0 {
                         self.wake_ups.filled(channel).notify_one();
                     }
                 }

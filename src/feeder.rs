@@ -78,21 +78,21 @@ impl Feeder {
     /// Fills the buckets of the nudged channels. Returns the channels to look at again.
     async fn pass(&mut self, nudged: HashSet<ChannelName>) -> Vec<ChannelName> {
         let channels: Vec<ChannelName> = nudged.into_iter().collect();
-        let buckets = self.node.bucket.survey(Purpose::Send, &channels).await;
+        let depths = self.node.bucket.depths(Purpose::Send, &channels).await;
         let mut later = Vec::new();
         let mut to_fill = Vec::new();
-        for (channel, bucket) in channels.into_iter().zip(buckets) {
-            let bucket = match bucket {
-                Ok(bucket) => bucket,
+        for (channel, depth) in channels.into_iter().zip(depths) {
+            let depth = match depth {
+                Ok(depth) => depth,
                 Err(error) => {
                     self.note(&Err(error.into()));
                     later.push(channel);
                     continue;
                 }
             };
-            if bucket.depth > 0 {
+            if depth > 0 {
                 self.wake_ups.filled(&channel).notify_one();
-                if bucket.depth >= u64::from(self.wake_ups.low_water()) {
+                if depth >= u64::from(self.wake_ups.low_water()) {
                     continue;
                 }
                 if let Some((at, rest)) = self.last.get(&channel)

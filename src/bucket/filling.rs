@@ -76,11 +76,27 @@ impl Bucket {
         purpose: Purpose,
         channels: &[ChannelName],
     ) -> Vec<Result<BucketDepth, BucketError>> {
+        self.look(purpose, channels, "heads").await
+    }
+
+    /// Reads the depth alone of the channels' buckets, as [`Self::survey`] does.
+    pub async fn depths(&self, purpose: Purpose, channels: &[ChannelName]) -> Vec<Result<u64, BucketError>> {
+        let buckets = self.look(purpose, channels, "depths").await;
+        buckets.into_iter().map(|bucket| Ok(bucket?.depth)).collect()
+    }
+
+    async fn look(
+        &self,
+        purpose: Purpose,
+        channels: &[ChannelName],
+        what: &str,
+    ) -> Vec<Result<BucketDepth, BucketError>> {
         if channels.is_empty() {
             return Vec::new();
         }
         let lists: Vec<String> = channels.iter().map(|channel| self.keys.bucket(channel, purpose)).collect();
-        let replies = self.server.look(&lists).await;
+        let verb = &self.scripts.look;
+        let replies = self.server.look(verb, &lists, what).await;
         let read = |(depth, head): &(Value, Value)| {
             let depth = u64::from_redis_value_ref(depth).ok()?;
             let head = Option::<i64>::from_redis_value_ref(head).ok().flatten().map(RefundId);
@@ -91,8 +107,8 @@ impl Bucket {
             .zip(replies)
             .map(|(channel, reply)| {
                 let tag = self.keys.tag(channel);
-                let reply = reply.map_err(|source| self.failed(channel.as_str(), "look", &tag, source))?;
-                self.watches.worked(&tag, "look");
+                let reply = reply.map_err(|source| self.failed(channel.as_str(), verb.name, &tag, source))?;
+                self.watches.worked(&tag, verb.name);
                 read(&reply)
                     .ok_or_else(|| misread(channel.as_str(), &Value::Array([reply.0, reply.1].to_vec())))
             })

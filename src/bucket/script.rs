@@ -33,6 +33,7 @@ pub struct Scripts {
     pub take: Verb,
     /// A take that lets the bucket for sends go first.
     pub yielding: Verb,
+    pub look: Verb,
     pub fill: Verb,
     pub withdraw: Verb,
     pub more: Verb,
@@ -64,6 +65,7 @@ impl Scripts {
                     include_str!("lua/yield.lua"),
                 ),
             ),
+            look: plain("look", include_str!("lua/look.lua")),
             fill: plain("fill", include_str!("lua/fill.lua")),
             withdraw: plain("withdraw", include_str!("lua/withdraw.lua")),
             more: plain("more", include_str!("lua/more.lua")),

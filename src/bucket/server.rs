@@ -13,7 +13,10 @@ mod trust;
 use std::sync::Arc;
 use std::time::Instant;
 
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, ToRedisArgs, Value};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind, ToRedisArgs, Value,
+};
 
 use super::clear_text::unchecked_host;
 use super::memory::Memory;
@@ -93,16 +96,6 @@ pub(super) enum Server {
     Simulated(Arc<dyn SimulatedServer>),
 }
 
-/// The script of [`Server::look`] for servers that do not take single commands.
-const LOOK: &str = r#"
-local found = {}
-for _, list in ipairs(KEYS) do
-    found[#found + 1] = redis.call("LLEN", list)
-    found[#found + 1] = redis.call("LINDEX", list, -1) or ""
-end
-return found
-"#;
-
 impl Server {
     /// Prepares the connection. The first call connects, so a node can start while Redis is away.
     pub fn redis(url: &str, trust: ServerTrust) -> Result<Self, RedisError> {
@@ -165,25 +158,47 @@ impl Server {
         }
     }
 
-    /// Reads the length of each list, and the element that leaves it next.
-    pub async fn look(&self, lists: &[String]) -> Vec<Result<(Value, Value), RedisError>> {
+    /// Runs the verb that looks at buckets. Returns the depth and the head of each.
+    pub async fn look(
+        &self,
+        verb: &Verb,
+        lists: &[String],
+        what: &str,
+    ) -> Vec<Result<(Value, Value), RedisError>> {
+        let args = [what.as_bytes().to_vec()];
         let reply = match self {
-            Server::Cluster(cluster) => return cluster.look(lists).await,
-            Server::Memory(memory) => memory.run(LOOK, lists, &[]).and_then(as_list),
-            Server::Simulated(other) => other.run(LOOK, lists, &[]).and_then(as_list),
-            Server::Redis(link) => {
-                let mut pipe = redis::pipe();
-                for list in lists {
-                    pipe.cmd("LLEN").arg(list).cmd("LINDEX").arg(list).arg(-1);
-                }
-                link.ask(async |connection| pipe.query_async(connection).await).await
-            }
+            Server::Cluster(cluster) => return cluster.look(verb, lists, what).await,
+            Server::Memory(memory) => memory.run(&verb.source, lists, &args).and_then(as_list),
+            Server::Simulated(other) => other.run(&verb.source, lists, &args).and_then(as_list),
+            Server::Redis(link) => link.ask(async |to| look_on(to, verb, lists, what).await).await,
         };
         match reply {
             Ok(items) => items.chunks_exact(2).map(|pair| Ok((pair[0].clone(), pair[1].clone()))).collect(),
             Err(error) => lists.iter().map(|_| Err(error.clone())).collect(),
         }
     }
+}
+
+/// Looks at lists on one server, in one round trip. Other calls have their turn between two scripts.
+async fn look_on(
+    to: &mut MultiplexedConnection,
+    verb: &Verb,
+    lists: &[String],
+    what: &str,
+) -> Result<Vec<Value>, RedisError> {
+    const AT_ONCE: usize = 100;
+    let mut pipe = redis::pipe();
+    for lists in lists.chunks(AT_ONCE) {
+        pipe.cmd("EVALSHA").arg(verb.script.get_hash()).arg(lists.len()).arg(lists).arg(what);
+    }
+    let replies: Result<Vec<Vec<Value>>, RedisError> = match pipe.query_async(to).await {
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            verb.script.load_async(to).await?;
+            pipe.query_async(to).await
+        }
+        replies => replies,
+    };
+    Ok(replies?.concat())
 }
 
 fn as_list(reply: Value) -> Result<Vec<Value>, RedisError> {

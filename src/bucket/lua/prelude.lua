@@ -20,3 +20,22 @@ end
 local function whole(number)
     return string.format("%.0f", number)
 end
+
+-- An element of a bucket, for a reply. Anybody who may write to Redis may have written a text of any length, and a node keeps
+-- replies in its memory. So a longer text than an id is cut. What is left of it is no refund's id, or the claim drops it.
+local function id_of(element)
+    return element and string.sub(element, 1, 20)
+end
+
+-- Takes ids out of a bucket and marks them as taken now. reply: the ids
+local function pop(bucket, present, most, now)
+    local ids, marks = redis.call("RPOP", bucket, most) or {}, {}
+    for i, element in ipairs(ids) do
+        ids[i] = id_of(element)
+        marks[2 * i - 1], marks[2 * i] = whole(now), ids[i]
+    end
+    if #ids > 0 then
+        redis.call("ZADD", present, unpack(marks))
+    end
+    return ids
+end

@@ -52,13 +52,7 @@ if #limits > 0 then
     save_all(limits, now)
 end
 
-local ids = redis.call("RPOP", bucket, taken)
-local marks = {}
-for _, id in ipairs(ids) do
-    marks[#marks + 1] = whole(now)
-    marks[#marks + 1] = id
-end
-redis.call("ZADD", present, unpack(marks))
+local ids = pop(bucket, present, taken, now)
 if most_noted > 0 then
     -- yield.lua counts the permits of inquiries against these. It asks when the last one was granted.
     local noted = natural(redis.call("HGET", share, "sends")) or SENDS_EACH

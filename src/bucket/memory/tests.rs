@@ -148,3 +148,31 @@ fn it_can_be_flushed_and_started_again() {
     memory.flush();
     assert_eq!(run(&memory, "return redis.call('EXISTS', 'a')"), ":0");
 }
+
+/// The bytes of all texts in a reply.
+fn length(reply: &Value) -> usize {
+    match reply {
+        Value::BulkString(text) => text.len(),
+        Value::Array(items) => items.iter().map(length).sum(),
+        _ => 0,
+    }
+}
+
+#[test]
+fn no_script_replies_with_a_long_element_of_a_bucket() {
+    let (memory, scripts) = (memory().0, crate::bucket::script::Scripts::new());
+    let list = ["bucket"].map(str::to_owned);
+    let keys = ["bucket", "present", "feeding", "clock", "share"].map(str::to_owned);
+    let bytes = |args: &[&str]| args.iter().map(|arg| arg.as_bytes().to_vec()).collect::<Vec<_>>();
+    memory
+        .run("for i = 1, 3 do redis.call('RPUSH', KEYS[1], string.rep('x', 100000)) end", &list, &[])
+        .unwrap();
+    for (verb, keys, args) in [
+        (&scripts.look, &list[..], bytes(&["heads"])),
+        (&scripts.more, &keys[..2], bytes(&["1"])),
+        (&scripts.take, &keys[..], bytes(&["1", "10", "1000", "0", "5000000", "0"])),
+    ] {
+        let reply = memory.run(&verb.source, keys, &args).unwrap();
+        assert!((20..100).contains(&length(&reply)), "{}: {} bytes", verb.name, length(&reply));
+    }
+}

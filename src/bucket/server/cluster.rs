@@ -114,14 +114,18 @@ impl Cluster {
         }
     }
 
-    /// Reads the length of each list, and the element that leaves it next.
-    pub async fn look(&self, lists: &[String]) -> Vec<Result<(Value, Value), RedisError>> {
+    /// Runs the verb that looks at buckets, once for each of them. Returns the depth and the head of each.
+    pub async fn look(
+        &self,
+        verb: &Verb,
+        lists: &[String],
+        what: &str,
+    ) -> Vec<Result<(Value, Value), RedisError>> {
         join_all(lists.iter().map(async |list| {
-            let slot = slot_of(list);
-            let (mut depth, mut head) = (redis::cmd("LLEN"), redis::cmd("LINDEX"));
-            let (depth, head) = (depth.arg(list), head.arg(list).arg(-1));
-            let (depth, head) = tokio::try_join!(self.ask(slot, depth), self.ask(slot, head))?;
-            Ok((depth.0, head.0))
+            let mut call = Call::default();
+            call.key(list.clone()).arg(what);
+            let (reply, _) = self.run(verb, &call).await?;
+            Ok(redis::from_redis_value(reply)?)
         }))
         .await
     }

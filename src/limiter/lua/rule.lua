@@ -11,9 +11,14 @@
 -- align: moves the time at which a node asks again to an opening
 -- adapt: keeps the count when only the numbers of the rule change
 
+local LONGEST_RULE = 1000 -- bytes; replies carry rules, and somebody may have written a longer text to Redis
+
 -- Reads a rule: JSON with the fields of `Record` in rule.rs, times in us.
 -- reply: nil if the text is no rule that this version knows
 local function read_rule(text)
+    if #text > LONGEST_RULE then
+        return nil
+    end
     local is_json, record = pcall(cjson.decode, text)
     if not is_json or type(record) ~= "table" or not admit[record.algorithm] then
         return nil

@@ -1,4 +1,4 @@
-//! What somebody wrote to Redis stops nothing for long.
+//! What somebody wrote to Redis stops nothing for long, and does not fill the memory of nodes.
 
 use std::time::Duration;
 
@@ -57,4 +57,26 @@ async fn a_window_that_a_wrong_clock_put_a_day_ahead_is_counted_again_from_the_l
 async fn a_window_within_the_tolerance_keeps_the_ledgers_count() {
     let (_scratch, _bucket, taken) = restored_ahead(Duration::from_secs(4), 3).await;
     assert!(matches!(taken, Take::Denied { .. }), "{taken:?}");
+}
+
+#[tokio::test]
+async fn a_long_text_is_no_rule() {
+    let (scratch, bucket, channel) = three_a_second().await;
+    let rule = channel.limits[0].rule.to_string().replace("\"permits\":3", "\"permits\":1");
+    let long = format!("{rule}{}", " ".repeat(100_000));
+    let now_us = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    let forged = ["rule".to_owned(), long, "seen".to_owned(), now_us.to_string()];
+    write(&scratch, "HSET", "limit", &forged).await;
+    let taken = bucket.take(&channel, order(1, 1)).await.unwrap();
+    assert!(matches!(taken, Take::Forgot(_)), "the rule is in effect, and replies carry it whole");
+}
+
+#[tokio::test]
+async fn a_long_element_of_a_bucket_is_cut_before_it_leaves_redis() {
+    let (scratch, bucket, channel) = scene("").await;
+    write(&scratch, "RPUSH", "bucket", &["x".repeat(1_000_000)]).await;
+    let refused = bucket.more(&channel.name, 1).await.unwrap_err().to_string();
+    assert!(refused.contains(&format!("\"{}\"", "x".repeat(20))), "{refused}");
+    bucket.fill(&channel.name, &ids(1..=2), End::Back, CAPACITY).await.unwrap();
+    assert_eq!(take(&bucket, &channel, 9).await, [1, 2]);
 }

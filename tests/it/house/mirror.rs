@@ -18,7 +18,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/send.rs", "run", "send.rs", 0x0f9e_c7cf),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x3e77_6b52),
     ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x915c_856b),
-    ("src/due_poller.rs", "find_due", "inquiries.rs", 0x3520_f357),
+    ("src/due_poller.rs", "find_due", "inquiries.rs", 0x9d3d_f4a4),
     ("src/feeder.rs", "fill_one", "housekeeping.rs", 0x7ddb_5c44),
     ("src/node/restoring.rs", "restore", "restoring.rs", 0xec39_4814),
     ("src/node/restoring.rs", "catch_up", "restoring.rs", 0x85cb_aa6f),

@@ -36,11 +36,11 @@ impl World<'_> {
             self.take_without_a_permit(n, channel_index, &channel).await?;
             return Ok(true);
         }
-        let buckets = bucket.survey(Purpose::Inquire, std::slice::from_ref(&channel)).await;
-        let [Ok(bucket_now)] = buckets.as_slice() else {
+        let depths = bucket.depths(Purpose::Inquire, std::slice::from_ref(&channel)).await;
+        let [Ok(depth)] = depths.as_slice() else {
             return Ok(true);
         };
-        if bucket_now.depth >= u64::from(CAPACITY / 2) || !self.wants_to_ask(channel_index) {
+        if *depth >= u64::from(CAPACITY / 2) || !self.wants_to_ask(channel_index) {
             return Ok(true);
         }
         self.stage.tell_time().await;
