@@ -156,6 +156,12 @@ impl StoreError {
         error.code().is_some_and(|code| code == "55P03" || code == "40P01")
     }
 
+    /// Whether Postgres gave the statement up because it worked on it for too long. One refund may be slow, or Postgres is.
+    pub fn is_too_slow(&self) -> bool {
+        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
+        error.code().is_some_and(|code| code == "57014")
+    }
+
     /// Whether a session of Postgres or of a pooler has a wrong setting that only a person can correct.
     pub fn is_unfit(&self) -> bool {
         let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {

@@ -3,7 +3,9 @@
 //!
 //! A commit costs one write to disk, however many rows it has. While no other refund is being saved, a refund is
 //! saved at once and alone, so grouping adds no wait. If one refund of a group is wrong or locked, each refund of
-//! the group is saved alone, so that the bad one does not fail or delay the others.
+//! the group is saved alone, so that the bad one does not fail or delay the others. The same happens if Postgres gives
+//! a group up because it takes too long. Then only a few are saved at a time: the cause may be Postgres, which more
+//! statements would make slower.
 //!
 //! A save goes on when its caller hangs up.
 
@@ -11,9 +13,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
 
 use super::Nudge;
 use crate::crash;
@@ -34,6 +38,8 @@ pub(super) struct GroupCommitter {
     node: Node,
     nudge: Nudge,
     queue: Arc<Mutex<Queue>>,
+    /// For the refunds of groups that took too long.
+    after_slow: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -68,9 +74,15 @@ impl GroupCommitter {
     /// commit for all waiting refunds costs less than two commits for half of them each.
     const WRITERS: usize = 2;
     const MOST_IN_A_GROUP: usize = 100;
+    /// How many refunds of groups that took too long are saved at the same time. The channel workers need the other
+    /// connections.
+    const AFTER_SLOW: usize = 2;
+    /// How long such a refund waits for its place. Then it shares the failure of its group.
+    const AFTER_SLOW_WAIT: Duration = Duration::from_secs(10);
 
     pub fn new(node: Node, nudge: Nudge) -> Self {
-        GroupCommitter { node, nudge, queue: Arc::default() }
+        let after_slow = Arc::new(Semaphore::new(Self::AFTER_SLOW));
+        GroupCommitter { node, nudge, queue: Arc::default(), after_slow }
     }
 
     /// Saves a batch in one commit. The results have the order of `refunds`.
@@ -137,15 +149,33 @@ impl GroupCommitter {
         match saved {
             Err(error) if error.is_a_lock() || (error.is_about_the_row() && refunds.len() > 1) => {
                 for (refund, answer) in refunds.into_iter().zip(answers) {
-                    let group_committer = self.clone();
-                    tokio::spawn(async move {
-                        let refunds = [refund];
-                        let saved = group_committer.node.store.save(&refunds).await;
-                        group_committer.answer(&refunds, vec![answer], saved);
-                    });
+                    tokio::spawn(self.clone().save_alone(refund, answer));
+                }
+            }
+            Err(error) if error.is_too_slow() && refunds.len() > 1 => {
+                let error = Arc::new(error);
+                for (refund, answer) in refunds.into_iter().zip(answers) {
+                    tokio::spawn(self.clone().save_after_slow(refund, answer, Arc::clone(&error)));
                 }
             }
             saved => self.answer(&refunds, answers, saved),
+        }
+    }
+
+    async fn save_alone(self, refund: NewRefund, answer: Reply) {
+        let refunds = [refund];
+        let saved = self.node.store.save(&refunds).await;
+        self.answer(&refunds, vec![answer], saved);
+    }
+
+    /// Saves a refund whose group took too long, when it gets a place in time.
+    async fn save_after_slow(self, refund: NewRefund, answer: Reply, error: Arc<StoreError>) {
+        let places = Arc::clone(&self.after_slow);
+        match timeout(Self::AFTER_SLOW_WAIT, places.acquire()).await {
+            Ok(_place) => self.save_alone(refund, answer).await,
+            Err(_) => {
+                let _ = answer.send(Err(error));
+            }
         }
     }
 

@@ -94,13 +94,13 @@ impl Saving {
 impl Node {
     /// Notes that a save failed. The failure counts unless it is about the refund alone.
     ///
-    /// A lock may be one that somebody keeps on this refund or on the whole table. So it counts when saving no refund
-    /// fails, too.
+    /// A lock may be one that somebody keeps on this refund or on the whole table, and one refund may take Postgres too
+    /// long. So such a failure counts when saving no refund fails, too.
     pub fn note_failed_save(&self, error: &StoreError) {
         if error.is_about_the_row() {
             return;
         }
-        if !error.is_a_lock() {
+        if !error.is_a_lock() && !error.is_too_slow() {
             self.saving.failed(Failed::ToSave, error);
         }
         if self.saving.begins_to_try() {

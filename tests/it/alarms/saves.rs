@@ -1,5 +1,6 @@
 //! Postgres answers and takes heartbeats, and takes no refunds.
 
+use futures_util::future::join_all;
 use refundd::refund::State;
 use sqlx::{Connection, Executor};
 
@@ -67,5 +68,74 @@ async fn a_producer_that_holds_one_ref_makes_no_node_unready() {
         watch.is_quiet().await;
     }
     lock.rollback().await.unwrap();
+    node.stop().await;
+}
+
+/// Makes Postgres work on a refund for a number of seconds: the number before `s-` in its ref.
+async fn make_some_slow(scratch: &Scratch) {
+    for statement in [
+        "create function public.takes_long() returns trigger language plpgsql as $$
+         begin perform pg_sleep(split_part(new.refund_ref, 's-', 1)::float8); return new; end $$",
+        "create trigger takes_long before insert on refundd.refunds for each row
+           when (new.refund_ref like '%s-%') execute function public.takes_long()",
+    ] {
+        scratch.sql(statement).await;
+    }
+}
+
+/// How many statements the trigger keeps busy.
+async fn busy(scratch: &Scratch) -> i64 {
+    let sleepers =
+        "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()";
+    scratch.number(sleepers).await
+}
+
+#[tokio::test]
+async fn a_refund_on_which_postgres_works_too_long_fails_alone_and_makes_no_node_unready() {
+    let scratch = Scratch::new().await;
+    let (node, mut watch) = healthy(&scratch, LIMITED).await;
+    make_some_slow(&scratch).await;
+    let save = async |refund_ref: String| node.post("/v1/refunds", &refund(&refund_ref, "acme")).await.status;
+    // While the first one is saved, the others gather for one commit.
+    let others = async {
+        until("the first is being saved", async || busy(&scratch).await == 1).await;
+        let refs = std::iter::once("60s-slow".to_owned()).chain((0..50).map(|n| format!("R-{n}")));
+        join_all(refs.map(save)).await
+    };
+    let (first, statuses) = tokio::join!(save("1s-first".to_owned()), others);
+    assert_eq!(first, 201);
+    assert_eq!(statuses[0], 503);
+    assert!(statuses[1..].iter().all(|status| *status == 201), "{statuses:?}");
+    for _ in 0..20 {
+        let health = node.get("/health/ready").await;
+        assert_eq!(health.status, 200, "{}", health.text);
+        watch.is_quiet().await;
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn while_postgres_is_slow_for_every_refund_saves_leave_connections_to_the_channel_workers() {
+    let scratch = Scratch::new().await;
+    let (node, _) = healthy(&scratch, LIMITED).await;
+    make_some_slow(&scratch).await;
+    let refs = (0..100).map(|n| format!("60s-{n}"));
+    let saves = join_all(
+        refs.map(async |refund_ref| node.post("/v1/refunds", &refund(&refund_ref, "acme")).await.status),
+    );
+    let mut is_sent = false;
+    let others = async {
+        until("refunds of a group are saved alone", async || busy(&scratch).await >= 2).await;
+        scratch.insert("acme", "R-", 1).await;
+        until("another one is sent", async || scratch.count(State::Succeeded).await == 2).await;
+        is_sent = true;
+        std::future::pending::<()>().await;
+    };
+    let statuses = tokio::select! {
+        statuses = saves => statuses,
+        () = others => unreachable!(),
+    };
+    assert!(is_sent && statuses.iter().all(|status| *status == 503), "{is_sent}: {statuses:?}");
+    health_says(&node, 200, "\"ready\"").await;
     node.stop().await;
 }
