@@ -28,7 +28,8 @@ the refund's state now. `ended_by` says who ended it: bank, person, or refundd, 
 has not ended. Sums count each refund once, in minor units, and stand on standard error: what the bank said, what a person \
 decided, and what is still open.
 
-A cell that begins with =, +, -, @ or ' gets one ' before it, so that no spreadsheet runs it as a formula.
+A cell that begins with =, +, -, @ or ' gets one ' before it, so that no spreadsheet runs it as a formula. A control \
+character, or another one that nobody sees, is written out, such as \\u{1b}: it could command a terminal.
 
 Exit codes: 0 the whole period is in the output; 1 the journal does not go back that far, or the command failed; 2 the \
 command line is wrong.";
@@ -120,32 +121,33 @@ fn csv_of(records: impl IntoIterator<Item = [String; COLUMNS.len()]>) -> anyhow:
 
 fn cells(line: &SentLine) -> [String; COLUMNS.len()] {
     let time = |at: Option<Timestamp>| at.map(|at| at.to_string()).unwrap_or_default();
-    let text = |text: Option<&str>| text.map(harmless).unwrap_or_default();
-    [
+    let cells = [
         time(line.started_at),
         time(line.finished_at),
         line.refund.to_string(),
-        harmless(&line.refund_ref),
-        harmless(&line.payment_ref),
+        line.refund_ref.clone(),
+        line.payment_ref.clone(),
         line.money.amount_minor.to_string(),
         line.money.currency.clone(),
         line.number.to_string(),
         line.outcome.clone(),
         line.status.map(|status| status.to_string()).unwrap_or_default(),
-        text(line.code.as_deref()),
+        line.code.clone().unwrap_or_default(),
         line.state.to_string(),
-        text(line.bank_ref.as_deref()),
+        line.bank_ref.clone().unwrap_or_default(),
         line.request_id.clone(),
-        text(line.permit.as_deref()),
+        line.permit.clone().unwrap_or_default(),
         line.ended_by.map(|by| by.as_str().to_owned()).unwrap_or_default(),
-    ]
+    ];
+    cells.map(|cell| harmless(&cell))
 }
 
-/// A text that a spreadsheet does not run as a formula. Removing one `'` at the beginning gives the text back.
+/// A text that commands no terminal, and that a spreadsheet does not run as a formula. Removing one `'` at the beginning
+/// gives a text without hidden characters back.
 fn harmless(text: &str) -> String {
-    let is_read =
-        |first: char| matches!(first, '=' | '+' | '-' | '@' | '\'' | '\t' | '\r' | '＝' | '＋' | '－' | '＠');
-    if text.starts_with(is_read) { format!("'{text}") } else { text.to_owned() }
+    let is_read = |first: char| matches!(first, '=' | '+' | '-' | '@' | '\'' | '＝' | '＋' | '－' | '＠');
+    let shown = shown(text);
+    if shown.starts_with(is_read) { format!("'{shown}") } else { shown.into_owned() }
 }
 
 /// The sums of one currency.
@@ -212,11 +214,18 @@ mod tests {
 
     #[test]
     fn a_cell_that_a_spreadsheet_would_run_is_made_harmless_and_can_be_read_back() {
-        for text in ["=1+1", "+1", "-1", "@SUM(A1)", "'=1", "＝1", "\t=1"] {
+        for text in ["=1+1", "+1", "-1", "@SUM(A1)", "'=1", "＝1"] {
             assert_eq!(harmless(text), format!("'{text}"));
         }
         for text in ["", "R-1", "1=1", "é"] {
             assert_eq!(harmless(text), text);
+        }
+    }
+
+    #[test]
+    fn a_cell_commands_no_terminal_wherever_the_character_stands() {
+        for (text, cell) in [("\t=1", r"\t=1"), ("B\u{1b}[2J", r"B\u{1b}[2J"), ("=\u{202e}", r"'=\u{202e}")] {
+            assert_eq!(harmless(text), cell);
         }
     }
 }

@@ -134,10 +134,12 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
     // As rows that are older than the laws.
     let old = [
         "set session_replication_role = 'replica'",
-        "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, state, reason)
-         values ($1, 'acme', $1, 1, 'EUR', 'review', $1)",
+        "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, state, reason, bank_ref)
+         values ($1, 'acme', $1, 1, 'EUR', 'review', $1, $1)",
         "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, message)
          select id, 'acme', 'manual', 0, 0, $1, 'decided', 'review', $1 from refundd.refunds where refund_ref = $1",
+        "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, code)
+         select id, 'acme', 'send', 1, 1, $1, now(), 'unknown', $1 from refundd.refunds where refund_ref = $1",
         "update refundd.channels set paused_at = now(), paused_by = $1, pause_reason = $1,
                 cool_until = now() + interval '1 hour', cool_reason = $1 where $1 <> ''",
         "update refundd.nodes set standing = jsonb_build_object('banks', jsonb_build_object('acme', jsonb_build_object('unreachable', $1)))
@@ -161,6 +163,7 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
         &["status", "acme"],
         &["show", "1"],
         &["show", "1", "--json"],
+        &["export", "--channel", "acme", "--from", "1h"],
     ] {
         shown.push((command.join(" "), run(&scratch, "ann", command)));
     }
@@ -202,6 +205,7 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
         "show 1",
         "status",
         "status --json",
+        "export --channel acme --from 1h",
         "/v1/refunds/1/attempts",
         "/channels/acme",
         "/refunds/1",
