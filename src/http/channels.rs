@@ -36,8 +36,10 @@ struct Redis {
 pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<ChannelListing>, Problem> {
     let census = api.census.now(&api.node, MOST_PATIENCE).await?;
     let own = census.iter().filter(|census| who.has_channel(&census.channel));
-    let channels = statuses(&api.node, own);
-    let redis = Redis { up: api.node.bucket.trouble().is_none(), trouble: api.node.bucket.trouble() };
+    let channels = statuses(&api.node, own).into_iter().map(|status| seen_by(&who, status)).collect();
+    let trouble = api.node.bucket.trouble();
+    let redis =
+        Redis { up: trouble.is_none(), trouble: trouble.map(|why| who.server_reason(&why).to_owned()) };
     Ok(Json(ChannelListing { channels, redis }))
 }
 
@@ -54,7 +56,16 @@ pub(super) async fn one(
         let detail = format!("no channel `{shown}` was ever run here; GET /v1/channels lists the channels");
         Problem::new(StatusCode::NOT_FOUND, "no-such-channel", "No such channel", detail)
     })?;
-    statuses(&api.node, std::iter::once(found)).pop().map(Json).ok_or_else(Problem::internal)
+    let status = statuses(&api.node, std::iter::once(found)).pop().ok_or_else(Problem::internal)?;
+    Ok(Json(seen_by(&who, status)))
+}
+
+/// A status without what the caller may not see.
+fn seen_by(who: &Who, mut status: ChannelStatus) -> ChannelStatus {
+    if let Some(bank) = &mut status.bank {
+        bank.blocked = bank.blocked.take().map(|why| who.server_reason(&why).to_owned());
+    }
+    status
 }
 
 /// Channels as this node sees them.

@@ -75,6 +75,12 @@ impl Who {
         matches!(self, Who::Anyone)
     }
 
+    /// Why a server of refundd's fails, as the caller may read it. The reason has the server's address, which a caller for some
+    /// channels does not need.
+    pub(super) fn server_reason<'w>(&self, why: &'w str) -> &'w str {
+        if self.channels().is_none() { why } else { "the reason is for callers with all channels" }
+    }
+
     /// The caller's name; `None` while the configuration has no callers.
     pub(super) fn name(&self) -> Option<&CallerName> {
         match self {

@@ -75,7 +75,7 @@ pub(in crate::http) async fn show(
                 "What binds it: " (binds(&status)) ": "
                 (meaning(Binds::named(status.binds).unwrap_or(Binds::Nothing)).replace('`', "")) "."
             }
-            @let reasons = reasons(&status, &minutes.banks, &cluster);
+            @let reasons = reasons(&who, &status, &minutes.banks, &cluster);
             @if !reasons.is_empty() { ul.reasons { @for reason in reasons { li { (reason) } } } }
         }
         div #controls data-live { (controls(&who, &key, &status.channel, suspensions)) }

@@ -96,7 +96,7 @@ fn nodes(cluster: &Cluster, api: &Api, who: &Who) -> Markup {
                         (cell("State", &html! {
                             (standing(node, differs(node)))
                             @if leading == Some(node.name.as_str()) { " leads" }
-                            @if let Some(why) = &node.redis_trouble { p.small { (foreign(why)) } }
+                            @if let Some(why) = &node.redis_trouble { p.small { (foreign(who.server_reason(why))) } }
                             @if differs(node) { p.small { "Its channels or limits differ from those of this node; the stricter rule counts." } }
                         }))
                         (cell("Version", &html! { (node.version) }))

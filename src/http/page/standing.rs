@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 
 use maud::{Markup, html};
 
+use super::super::Who;
 use super::parts::{Tone, badge, count, foreign, with_times};
 use super::watch::Cluster;
 use crate::desk::channel::ChannelStatus;
@@ -99,7 +100,12 @@ pub(super) fn has_trouble(census: &ChannelCensus, cluster: &Cluster) -> bool {
 
 /// Why the channel stands so: the sentences of `refundd status`, and what the nodes say. What suspends it is not here: `pausing`
 /// shows that with its buttons. What binds it is not here, either: it is the headline of the page.
-pub(super) fn reasons(status: &ChannelStatus, banks: &[BankOfNode], cluster: &Cluster) -> Vec<Markup> {
+pub(super) fn reasons(
+    who: &Who,
+    status: &ChannelStatus,
+    banks: &[BankOfNode],
+    cluster: &Cluster,
+) -> Vec<Markup> {
     let headline = status.binds_sentence();
     // The page of reviews takes the place of the command.
     let review = status.review_sentence();
@@ -114,11 +120,14 @@ pub(super) fn reasons(status: &ChannelStatus, banks: &[BankOfNode], cluster: &Cl
     }
     for bank in banks {
         let texts = [
-            ("cannot reach the bank: failed to ", &bank.unreachable),
-            ("cannot reach the bank for inquiries: failed to ", &bank.unreachable_to_ask),
-            ("is blocked: ", &bank.blocked),
-            ("loses its permits: ", &bank.permits_lapse),
-            ("has a `lateness` that is too small for the way to the bank: ", &bank.lateness_too_small),
+            ("cannot reach the bank: failed to ", bank.unreachable.as_deref()),
+            ("cannot reach the bank for inquiries: failed to ", bank.unreachable_to_ask.as_deref()),
+            ("is blocked: ", bank.blocked.as_deref().map(|why| who.server_reason(why))),
+            ("loses its permits: ", bank.permits_lapse.as_deref()),
+            (
+                "has a `lateness` that is too small for the way to the bank: ",
+                bank.lateness_too_small.as_deref(),
+            ),
         ];
         for (what, why) in texts {
             if let Some(why) = why {
@@ -128,7 +137,7 @@ pub(super) fn reasons(status: &ChannelStatus, banks: &[BankOfNode], cluster: &Cl
     }
     for node in cluster.nodes.iter().filter(|node| node.lives) {
         if let Some(why) = &node.redis_trouble {
-            reasons.push(html! { "Node " (node.name) ": Redis is away or refuses: " (foreign(why)) "; refunds are saved and wait" });
+            reasons.push(html! { "Node " (node.name) ": Redis is away or refuses: " (foreign(who.server_reason(why))) "; refunds are saved and wait" });
         }
     }
     reasons

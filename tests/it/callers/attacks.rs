@@ -4,10 +4,11 @@ use hyper::Method;
 use jiff::{SignedDuration, Timestamp};
 use refundd::caller::token::Token;
 use serde_json::{Value, json};
+use sqlx::{Connection, Executor};
 
 use super::{Doors, ask, get, in_an_hour, post};
-use crate::harness::Scratch;
 use crate::harness::node::refund;
+use crate::harness::{Scratch, TestNode, until};
 
 const SHOP: &str = "may = [\"enqueue\", \"look\", \"cancel\", \"acquire\", \"review\"]\nchannels = [\"acme\"]\nlimits = [\"acme\"]";
 
@@ -155,13 +156,49 @@ async fn a_stranger_learns_nothing_about_the_servers_behind_a_node() {
     let mut doors = Doors::new();
     let metrics = doors.caller("prometheus", "may = [\"metrics\"]");
     let dead = scratch.config_at("a", &doors.behind(super::TWO_CHANNELS), "redis://127.0.0.1:1");
-    let node = crate::harness::TestNode::run(dead).await;
-    crate::harness::until("the node notices that Redis is away", async || {
+    let node = TestNode::run(dead).await;
+    until("the node notices that Redis is away", async || {
         node.get("/health/ready").await.json()["status"] == "degraded"
     })
     .await;
     assert_eq!(node.get("/health/ready").await.json(), json!({ "status": "degraded" }));
     assert_eq!(node.get("/metrics").await.status, 401);
     assert!(get(&node, &metrics, "/metrics").await.text.contains("refundd_redis_up 0"));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_caller_for_some_channels_learns_no_address_of_a_server() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let shop = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let desk = doors.caller("desk", "may = [\"look\"]\nchannels = [\"*\"]");
+    let hidden = "the reason is for callers with all channels";
+    // Claims wait for this lock, and the channel says why it is blocked.
+    let node = TestNode::start(&scratch, "a", &doors.behind(super::TWO_CHANNELS)).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.permits in share mode").await.unwrap();
+    scratch.insert("acme", "R-", 1).await;
+    let blocked = async |token| {
+        let status = get(&node, token, "/v1/channels/acme").await.json();
+        status["bank"]["blocked"].as_str().map(str::to_owned)
+    };
+    until("an operator reads why", async || {
+        blocked(&desk).await.is_some_and(|why| why.contains("failed to"))
+    })
+    .await;
+    assert_eq!(blocked(&shop).await.as_deref(), Some(hidden));
+    lock.rollback().await.unwrap();
+    node.stop().await;
+    let dead = scratch.config_at("a", &doors.behind(super::TWO_CHANNELS), "redis://localhost:1");
+    let node = TestNode::run(dead).await;
+    for path in ["/v1/channels", "/nodes", "/channels/acme"] {
+        until("an operator reads why", async || get(&node, &desk, path).await.text.contains("localhost:1"))
+            .await;
+        let seen = get(&node, &shop, path).await.text;
+        assert!(seen.contains(hidden) && !seen.contains("localhost:1"), "{path}: {seen}");
+    }
+    assert_eq!(get(&node, &shop, "/v1/channels").await.json()["redis"]["up"], false);
     node.stop().await;
 }
