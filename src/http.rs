@@ -27,6 +27,7 @@ mod guard;
 mod health;
 mod json;
 mod kept;
+mod lists;
 mod look;
 mod moving;
 mod named_channel;
@@ -57,6 +58,7 @@ use self::census::CensusCache;
 use self::group_committer::GroupCommitter;
 use self::health::Ping;
 use self::json::Json;
+use self::lists::Lists;
 use self::page::watch::Watch;
 use self::problem::Problem;
 use self::who::Who;
@@ -65,8 +67,6 @@ use crate::refund::ChannelName;
 
 /// How many batches are parsed and saved at the same time; each may take tens of MiB. Other batches wait.
 const BATCHES_AT_ONCE: usize = 2;
-/// How many lists are read at the same time. A list may take seconds, and the channel workers need the connections.
-const LISTS_AT_ONCE: usize = 2;
 
 /// Nudges the feeder, because a channel has a new refund. A lost nudge does no harm.
 pub type Nudge = Arc<dyn Fn(&ChannelName) + Send + Sync>;
@@ -99,7 +99,7 @@ pub struct ApiState {
     /// What viewers of the page share.
     watch: Arc<Watch>,
     batches: Arc<Semaphore>,
-    lists: Arc<Semaphore>,
+    lists: Lists,
     group_committer: GroupCommitter,
     nudge: Nudge,
 }
@@ -126,7 +126,7 @@ impl Api {
             ping: Arc::default(),
             watch: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
-            lists: Arc::new(Semaphore::new(LISTS_AT_ONCE)),
+            lists: Lists::default(),
         }))
     }
 }

@@ -51,7 +51,7 @@ pub(super) async fn list(
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let (after, filter) = filter(pairs).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
-    let _one_of_few = api.lists.acquire().await;
+    let _one_of_few = api.lists.place(&who).await;
     // Before the work: a caller that does not read its answers must not keep Postgres and this node busy with more.
     let bytes = (filter.limit as usize * MOST_BYTES_OF_A_CHANGE).min(MOST_BYTES_OF_A_PAGE);
     let _room = api.unread.try_reserve(bytes).ok_or_else(|| {

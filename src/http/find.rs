@@ -52,9 +52,10 @@ pub(super) async fn find(
     if q.is_empty() || q.chars().count() > MOST_CHARACTERS {
         return Err(invalid(format!("must be a name of 1 to {MOST_CHARACTERS} characters")));
     }
-    let _one_of_few = api.lists.acquire().await;
-    let store = &api.node.store;
-    let found = store.find(&q, who.channels(), MOST).await.map_err(|error| Problem::store(&error))?;
+    let found = {
+        let _one_of_few = api.lists.place(&who).await;
+        api.node.store.find(&q, who.channels(), MOST).await.map_err(|error| Problem::store(&error))?
+    };
     if found.is_empty() {
         let detail = "no refund has this ref, id, request id, bank reference or payment ref".to_owned();
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-refund", "No such refund", detail));
@@ -62,6 +63,7 @@ pub(super) async fn find(
     let story = match found.as_slice() {
         [Found { refund, .. }] => {
             let census = api.census.now(&api.node, MOST_PATIENCE).await?;
+            let _one_of_few = api.lists.place(&who).await;
             story(&api, refund.clone(), &census).await?
         }
         _ => None,

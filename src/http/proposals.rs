@@ -64,7 +64,7 @@ pub(super) async fn list(
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = ProposalFilter { channels: who.channels(), ..filter(pairs).map_err(Problem::invalid)? };
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
-    let _one_of_few = api.lists.acquire().await;
+    let _one_of_few = api.lists.place(&who).await;
     let most_bytes = filter.limit as usize * MOST_BYTES_OF_A_PROPOSAL;
     let _room = api.unread.try_reserve(most_bytes).ok_or_else(|| {
         Problem::busy("other callers do not read their answers; nothing was done, and repeating is safe")

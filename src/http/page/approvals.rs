@@ -60,7 +60,7 @@ pub(in crate::http) async fn show(
         limit: MOST,
         ..ProposalFilter::default()
     };
-    let (proposals, evidence) = read(&api, &filter).await?;
+    let (proposals, evidence) = read(&api, &who, &filter).await?;
     let may = [CallerScope::Approve, CallerScope::Review].map(|scope| who.may(scope));
     let body = html! {
         h1 { "Decisions that wait for a second person" }
@@ -96,9 +96,9 @@ pub(in crate::http) async fn show(
 type Read = (Vec<WaitingProposal>, HashMap<RefundId, Vec<Evidence>>);
 
 /// The proposals, and the last attempts of their refunds.
-async fn read(api: &Api, filter: &ProposalFilter) -> Result<Read, Problem> {
+async fn read(api: &Api, who: &Who, filter: &ProposalFilter) -> Result<Read, Problem> {
     let (store, failed) = (&api.node.store, |error| Problem::store(&error));
-    let _one_of_few = api.lists.acquire().await;
+    let _one_of_few = api.lists.place(who).await;
     let proposals = store.proposals(filter).await.map_err(failed)?;
     let ids: Vec<RefundId> = proposals.iter().map(|one| one.proposal.refund_id).collect();
     let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();

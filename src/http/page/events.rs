@@ -43,7 +43,7 @@ pub(in crate::http) async fn show(
     let filter = EventFilter { channels: who.channels(), ..filter(&wanted, now).map_err(Problem::invalid)? };
     exists(&api, &who, filter.channel.as_deref()).await?;
     let EventPage { events, next } = {
-        let _one_of_few = api.lists.acquire().await;
+        let _one_of_few = api.lists.place(&who).await;
         store.events(&filter).await.map_err(|error| Problem::store(&error))?
     };
     let body = html! {

@@ -48,7 +48,7 @@ pub(in crate::http) async fn find(
     let found = if q.is_empty() || problem(q).is_some() {
         Vec::new()
     } else {
-        let _one_of_few = api.lists.acquire().await;
+        let _one_of_few = api.lists.place(&who).await;
         let found = api.node.store.find(q, who.channels(), MOST).await;
         found.map_err(|error| Problem::store(&error))?
     };

@@ -80,7 +80,7 @@ pub(in crate::http) async fn show(
         })
         .collect();
     let (refunds, evidence, proposals, proposed, now) = {
-        let _one_of_few = api.lists.acquire().await;
+        let _one_of_few = api.lists.place(&who).await;
         let refunds = api.node.store.in_review(&filter).await.map_err(|error| Problem::store(&error))?;
         let ids: Vec<RefundId> = refunds.iter().map(|refund| refund.id).collect();
         let all =

@@ -1,5 +1,6 @@
 //! Callers and strangers that try what they may not do.
 
+use futures_util::future::select_all;
 use hyper::Method;
 use jiff::{SignedDuration, Timestamp};
 use refundd::caller::token::Token;
@@ -200,5 +201,34 @@ async fn a_caller_for_some_channels_learns_no_address_of_a_server() {
         assert!(seen.contains(hidden) && !seen.contains("localhost:1"), "{path}: {seen}");
     }
     assert_eq!(get(&node, &shop, "/v1/channels").await.json()["redis"]["up"], false);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_caller_whose_lists_take_long_keeps_no_other_caller_waiting() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let shop = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let desk = doors.caller("desk", "may = [\"look\"]\nchannels = [\"*\"]");
+    let node = doors.node(&scratch).await;
+    // Every list of refunds waits for this lock. No list of events does.
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.refunds in access exclusive mode").await.unwrap();
+    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like 'select r.id, r.refund_ref%'";
+    let list = async |_: i32| get(&node, &shop, "/v1/refunds?channel=acme").await.status;
+    let lists = select_all((0..4).map(|nth| Box::pin(list(nth))));
+    let events = async {
+        until("a list waits", async || scratch.number(waiting).await > 0).await;
+        for _ in 0..20 {
+            assert_eq!(get(&node, &desk, "/v1/events").await.status, 200);
+        }
+        assert_eq!(scratch.number(waiting).await, 1, "the caller reads one list at a time");
+    };
+    tokio::select! {
+        (status, ..) = lists => panic!("a list was answered {status} before the other caller was"),
+        () = events => {}
+    }
+    lock.rollback().await.unwrap();
     node.stop().await;
 }

@@ -1,0 +1,54 @@
+//! How many lists are read at the same time: few by all callers together, and one by each.
+//!
+//! A list may take seconds, and the channel workers need the connections. A caller whose lists take long, also one
+//! that does so on purpose, waits for itself and leaves the other places to others. Without callers nobody knows who
+//! asks, so only the bound of all counts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Who;
+use crate::lock::Lock;
+use crate::refund::CallerName;
+
+/// How many lists all callers together read at the same time.
+const AT_ONCE: usize = 2;
+
+/// The places of the readers. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Lists {
+    places: Arc<Semaphore>,
+    own: Arc<Mutex<BTreeMap<CallerName, Arc<Semaphore>>>>,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Lists { places: Arc::new(Semaphore::new(AT_ONCE)), own: Arc::default() }
+    }
+}
+
+/// A place for one list; free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct ListPlace {
+    _own: Option<OwnedSemaphorePermit>,
+    _of_all: Option<OwnedSemaphorePermit>,
+}
+
+impl Lists {
+    /// Waits for a place.
+    pub(super) async fn place(&self, who: &Who) -> ListPlace {
+        let own = who.name().map(|name| {
+            let mut own = self.own.locked();
+            Arc::clone(own.entry(name.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        });
+        // The own place first: a caller takes one place of the queue for all, however many lists it asks for. The semaphores
+        // are never closed, so nothing fails.
+        let own = match own {
+            Some(own) => own.acquire_owned().await.ok(),
+            None => None,
+        };
+        ListPlace { _own: own, _of_all: Arc::clone(&self.places).acquire_owned().await.ok() }
+    }
+}
