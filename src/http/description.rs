@@ -1,13 +1,16 @@
 //! The description of the interface for programs, in `OpenAPI` 3.1. A test holds it equal to the table of routes.
 
+use axum::Extension;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+
+use super::guard::PartOfProgram;
 
 const DESCRIPTION: &str = include_str!("openapi.json");
 
 /// `GET /v1/openapi.json`.
 pub(super) async fn openapi() -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/json")], DESCRIPTION)
+    (Extension(PartOfProgram), [(CONTENT_TYPE, "application/json")], DESCRIPTION)
 }
 
 #[cfg(test)]

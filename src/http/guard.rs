@@ -38,6 +38,10 @@ pub(super) const MOST_UNREAD: usize = 48 * 1024 * 1024;
 /// An answer of more bytes is large. The kernel takes smaller ones whole.
 const LARGE: u64 = 64 * 1024;
 
+/// Marks an answer whose bytes are a part of the program. While nobody reads it, it costs no memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PartOfProgram;
+
 /// A browser that was here by TLS uses nothing else for this host, for a year.
 const ONLY_BY_TLS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
@@ -98,6 +102,9 @@ async fn in_budget(response: Response, unread: &Budget) -> Response {
     let Some(bytes) = response.body().size_hint().exact().filter(|bytes| *bytes > LARGE) else {
         return response;
     };
+    if response.extensions().get::<PartOfProgram>().is_some() {
+        return response;
+    }
     let Some(reserved) = unread.try_reserve(usize::try_from(bytes).unwrap_or(usize::MAX)) else {
         return Problem::busy(
             "other callers do not read their answers; the request may have been carried out, and repeating it is safe",
@@ -172,6 +179,7 @@ mod tests {
         let routes = Router::new()
             .route("/here", get(async || "here"))
             .route("/large", get(async || vec![b'x'; 40 * 1024 * 1024]))
+            .route("/v1/openapi.json", get(super::super::description::openapi))
             .route("/panics", get(async || -> &'static str { panic!("on purpose") }));
         guard(routes, Arc::new(["node-a".to_owned()]), Budget::new(MOST_UNREAD))
     }
@@ -254,6 +262,21 @@ mod tests {
         );
         assert_eq!(answer_to("/here").await.status(), 200);
         assert_eq!(unread.into_body().collect().await.unwrap().to_bytes().len(), 40 * 1024 * 1024);
+        assert_eq!(answer_to("/large").await.status(), 200);
+    }
+
+    #[tokio::test]
+    async fn strangers_who_do_not_read_the_description_take_no_room_of_other_answers() {
+        let guarded = guarded();
+        let answer_to = async |path: &str| {
+            let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+            guarded.clone().oneshot(request).await.unwrap()
+        };
+        let mut unread = Vec::new();
+        for _ in 0..1000 {
+            unread.push(answer_to("/v1/openapi.json").await);
+        }
+        assert!(unread.iter().all(|answer| answer.status() == 200));
         assert_eq!(answer_to("/large").await.status(), 200);
     }
 }
