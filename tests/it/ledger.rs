@@ -189,3 +189,34 @@ async fn a_shorter_rule_forgets_no_permit_that_still_counts_for_the_rule_before_
     assert_eq!(kept_days().await, 6);
     assert_eq!(scratch.store.rotate_permits(DAY).await.unwrap(), 3);
 }
+
+#[tokio::test]
+async fn rules_of_slowed_channels_are_forgotten_with_the_permits_spent_under_them() {
+    let scratch = days(1).await;
+    for name in ["acme", "acme.slowed"] {
+        let rule = |permits: i32| {
+            format!(
+                r#"('{{"algorithm":"sliding_log","per_us":1000000,"lateness_us":20000,"permits":{permits}}}'"#
+            )
+        };
+        scratch
+            .sql(&format!(
+                "insert into refundd.limits (rule, limit_name, adopted_by) values {}, '{name}', 'a')",
+                rule(1)
+            ))
+            .await;
+        for (permits, days) in [(1, 13), (2, 12), (3, 11), (4, 9), (5, 1)] {
+            let published = format!("{}, '{name}', now() - interval '{days} days', 'a')", rule(permits));
+            scratch.sql(&format!("insert into refundd.limit_rules (rule, limit_name, published_at, node) values {published}")).await;
+        }
+    }
+    scratch.store.rotate_permits(DAY * 10).await.unwrap();
+    // The one of 11 days ago was in force ten days ago.
+    let kept = |name: &str| {
+        format!(
+            "select string_agg(rule ->> 'permits', ' ' order by published_at) from refundd.limit_rules where limit_name = '{name}'"
+        )
+    };
+    assert_eq!(scratch.text(&kept("acme.slowed")).await, "3 4 5");
+    assert_eq!(scratch.text(&kept("acme")).await, "1 2 3 4 5");
+}

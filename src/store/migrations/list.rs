@@ -154,4 +154,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "a_clock_ahead_forgets_no_evidence",
         include_str!("../../../migrations/0059_a_clock_ahead_forgets_no_evidence.sql"),
     ),
+    (
+        60,
+        "slowed_rules_are_forgotten",
+        include_str!("../../../migrations/0060_slowed_rules_are_forgotten.sql"),
+    ),
 ];
