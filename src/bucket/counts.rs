@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::server::Call;
 use super::{Bucket, BucketError, micros};
-use crate::limiter::{LedgerCount, Limit, Placement};
+use crate::limiter::{LedgerCount, Limit, Placement, Rule};
 
 impl Bucket {
     /// Gives Redis the count of a limit that the ledger has.
@@ -65,8 +65,14 @@ impl Bucket {
     /// granted and never claimed, so they can be granted again; otherwise they would be missing for hours. A short
     /// window is over before this helps. The call is safe at any time, because the ledger refuses permits that are
     /// spent or of an older generation.
+    ///
+    /// A token bucket larger than what the ledger shows of it would lose more tokens than that.
     pub async fn forget_long_windows(&self, limits: &[Arc<Limit>]) -> Result<(), BucketError> {
-        for limit in limits.iter().filter(|limit| limit.rule.per >= Self::LONG_WINDOW) {
+        let is_restored_whole =
+            |rule: &Rule| rule.algorithm.burst().is_none_or(|burst| burst <= rule.permits);
+        let long =
+            |limit: &&Arc<Limit>| limit.rule.per >= Self::LONG_WINDOW && is_restored_whole(&limit.rule);
+        for limit in limits.iter().filter(long) {
             self.forget(limit, i64::MAX).await?;
         }
         Ok(())

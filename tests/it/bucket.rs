@@ -2,6 +2,7 @@
 
 mod forged;
 mod groups;
+mod token_bucket;
 
 use std::sync::Arc;
 use std::time::Duration;

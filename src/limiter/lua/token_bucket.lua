@@ -57,18 +57,24 @@ function token_bucket.adapt(key, old, new, now)
     end
 end
 
--- Takes over the ledger's count, which shows only what was spent in the last `per`. Before that the bucket counts as
--- empty: nothing tells how full it was. So after a loss a bucket of more than `permits` tokens has at most `permits`, and
--- fills up. The ledger dates a group of permits at its latest, so `last` may lie up to a second ahead of `now`; `load`
--- must take that for a true count.
+-- Takes over the ledger's count, which shows only what was spent in the last `per`. Nothing tells how full the bucket was before
+-- that, so it counts as empty then. But each permit in the ledger shows that there was a token for it. So after a loss, a
+-- bucket of more than `permits` tokens has at most `permits`, and fills up; any other one has what it had. Permits of an older
+-- rule may leave a debt. The ledger dates a group of permits at its latest, so `last` may lie up to a second ahead of `now`;
+-- `load` must take that for a true count.
 local LONGEST_FILLING = 4000000000000000 -- us; 126 years, so that the sum stays a whole number
 
 function token_bucket.recall(limit, rule, now, ledger)
     local filling = math.min(rule.burst * rule.spacing, LONGEST_FILLING)
     local full, last = now - rule.per - rule.lateness + filling, 0
+    local most = 0 -- as `full`, if the bucket had been full before
     for _, spent in ipairs(ledger.history) do
+        most = math.max(most, spent.at) + spent.count * rule.spacing
         full = math.max(full, spent.at) + spent.count * rule.spacing
         last = math.max(last, spent.at)
+    end
+    if last > 0 then
+        full = math.max(most, math.min(full, last + filling))
     end
     full = math.min(full, math.max(now, last) + filling + rule.permits * rule.spacing)
     redis.call("HSET", limit.key, "full", whole(full), "issued", "0", "last", whole(last))
