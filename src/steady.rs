@@ -14,7 +14,21 @@ pub fn ahead_us() -> i64 {
         let read = clock_gettime(clock);
         read.tv_sec * 1_000_000 + read.tv_nsec / 1000
     };
-    us(ClockId::MonotonicRaw) - us(ClockId::Monotonic)
+    // A thread that waits for a processor between two readings would make them differ. So the one is read before and after the
+    // other, and the closest of some tries counts.
+    let tries = (0..8).map(|_| {
+        let (before, steady, after) =
+            (us(ClockId::Monotonic), us(ClockId::MonotonicRaw), us(ClockId::Monotonic));
+        (after - before, steady - before)
+    });
+    let mut closest = (i64::MAX, 0);
+    for read in tries {
+        closest = closest.min(read);
+        if closest.0 <= 50 {
+            break;
+        }
+    }
+    closest.1
 }
 
 /// The same on systems whose monotonic clock no time service corrects, such as macOS.
@@ -41,13 +55,9 @@ mod tests {
 
     #[test]
     fn time_goes_on_by_the_steady_clock_as_by_that_of_instant() {
-        let read = || (Instant::now(), now(), Instant::now());
-        let (before, first, after) = read();
-        while after.elapsed() < Duration::from_millis(20) {}
-        let (before_last, last, after_last) = read();
-        // A process that waits for a processor makes the span longer, and no reading wrong.
-        let slack = Duration::from_millis(2);
-        let span = (before_last - after).saturating_sub(slack)..=after_last - before + slack;
-        assert!(span.contains(&(last - first)), "{:?} is not within {span:?}", last - first);
+        let (began, first) = (Instant::now(), ahead_us());
+        while began.elapsed() < Duration::from_millis(20) {}
+        let corrected = ahead_us() - first;
+        assert!(corrected.abs() < 2_000, "{corrected} us of 20 ms");
     }
 }

@@ -14,13 +14,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use jiff::Timestamp;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value as LuaValue};
 use redis::{RedisError, Value};
 
 use crate::lock::Lock;
-use crate::steady;
 
 use commands::Reply;
 use keyspace::Keyspace;
@@ -64,11 +64,10 @@ impl Memory {
     /// # Errors
     /// When the Lua interpreter cannot be made.
     pub fn new() -> Result<Self, RedisError> {
-        let began = steady::now();
+        let began = Instant::now();
         let offset = AtomicI64::new(Timestamp::now().as_microsecond());
         Self::with_clock(Box::new(move || {
-            let elapsed = i64::try_from(steady::now().saturating_duration_since(began).as_micros())
-                .unwrap_or(i64::MAX / 4);
+            let elapsed = i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX / 4);
             let right = Timestamp::now().as_microsecond() - elapsed;
             if (right - offset.load(Ordering::Relaxed)).abs() > 1_000_000 {
                 offset.store(right, Ordering::Relaxed);

@@ -152,9 +152,9 @@ impl Server {
     /// How far the steady clock is ahead of [`Self::now`]; only differences say something.
     pub fn steady_ahead_us(&self) -> i64 {
         match self {
-            Server::Redis(_) | Server::Cluster(_) | Server::Memory(_) => steady::ahead_us(),
-            // The clock of the simulation is never corrected.
-            Server::Simulated(_) => 0,
+            Server::Redis(_) | Server::Cluster(_) => steady::ahead_us(),
+            // Both count by the clock of `now`.
+            Server::Memory(_) | Server::Simulated(_) => 0,
         }
     }
 
