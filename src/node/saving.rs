@@ -23,6 +23,8 @@ struct State {
     failure: Option<Failure>,
     /// A task tries whether saving works again.
     is_tried: bool,
+    /// How many refunds in a row took Postgres too long.
+    too_slow: u32,
 }
 
 impl State {
@@ -60,7 +62,16 @@ impl Saving {
 
     /// Notes that a refund was saved.
     pub fn worked(&self) {
-        self.0.locked().end();
+        let mut state = self.0.locked();
+        state.too_slow = 0;
+        state.end();
+    }
+
+    /// Notes a refund that took Postgres too long. Returns whether it is not the first one since a refund was saved.
+    fn was_too_slow(&self) -> bool {
+        let mut state = self.0.locked();
+        state.too_slow = state.too_slow.saturating_add(1);
+        state.too_slow > 1
     }
 
     fn failed(&self, of: Failed, error: &StoreError) {
@@ -94,13 +105,13 @@ impl Saving {
 impl Node {
     /// Notes that a save failed. The failure counts unless it is about the refund alone.
     ///
-    /// A lock may be one that somebody keeps on this refund or on the whole table, and one refund may take Postgres too
-    /// long. So such a failure counts when saving no refund fails, too.
+    /// A lock may be one that somebody keeps on this refund or on the whole table. So it counts when saving no refund
+    /// fails, too. One refund may take Postgres too long. So that counts if no refund is saved before the next such one.
     pub fn note_failed_save(&self, error: &StoreError) {
         if error.is_about_the_row() {
             return;
         }
-        if !error.is_a_lock() && !error.is_too_slow() {
+        if !error.is_a_lock() && (!error.is_too_slow() || self.saving.was_too_slow()) {
             self.saving.failed(Failed::ToSave, error);
         }
         if self.saving.begins_to_try() {

@@ -136,6 +136,7 @@ async fn while_postgres_is_slow_for_every_refund_saves_leave_connections_to_the_
         () = others => unreachable!(),
     };
     assert!(is_sent && statuses.iter().all(|status| *status == 503), "{is_sent}: {statuses:?}");
+    health_says(&node, 503, "statement timeout").await;
     health_says(&node, 200, "\"ready\"").await;
     node.stop().await;
 }
