@@ -220,3 +220,21 @@ async fn rules_of_slowed_channels_are_forgotten_with_the_permits_spent_under_the
     assert_eq!(scratch.text(&kept("acme.slowed")).await, "3 4 5");
     assert_eq!(scratch.text(&kept("acme")).await, "1 2 3 4 5");
 }
+
+/// A clock that was ahead made tables of later days, and then no node led for a while.
+#[tokio::test]
+async fn a_day_without_a_table_gets_one_although_later_days_have_theirs() {
+    let scratch = days(0).await;
+    let table_of = |day: u32| {
+        format!(
+            "do $$ declare day timestamp := (now() at time zone 'UTC')::date + {day};
+             begin execute format('create table refundd.permits_until_%s partition of refundd.permits for values from (%L) to (%L)',
+                                  to_char(day + interval '1 day', 'YYYYMMDD'), day at time zone 'UTC', (day + interval '1 day') at time zone 'UTC'); end $$"
+        )
+    };
+    scratch.sql(&table_of(1)).await;
+    scratch.sql(&table_of(9)).await;
+    scratch.store.rotate_permits(DAY * 2).await.unwrap();
+    let days = "select string_agg(((until at time zone 'UTC')::date - (now() at time zone 'UTC')::date)::text, ' ' order by until) from refundd.spans('permits')";
+    assert_eq!(scratch.text(days).await, "1 2 3 10");
+}

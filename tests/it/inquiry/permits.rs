@@ -127,8 +127,9 @@ async fn while_the_address_for_sends_is_away_one_permit_in_the_time_of_ten_goes_
     is(&scratch, State::Succeeded, 4).await;
     let times: Vec<i64> = scratch.bank.ledger().inquiries("acme").map(|a| a.at_us).collect();
     // One permit comes every 100 ms. The first inquiry may have been due for the four sends before.
-    let closest = times[1..].windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
-    assert!(closest > 800_000, "{times:?}");
+    // The permits are those of the windows of a second. A late one may be close to the next.
+    let span = times[3] - times[1];
+    assert!(span > 1_000_000, "{times:?}");
     way.set(Weather::Fair);
     is(&scratch, State::Succeeded, 34).await;
     for node in nodes {
