@@ -79,7 +79,7 @@ pub use deadlines::Forecast;
 pub use desk::{AnswerSecond, BankOfNode, NodeRow, PermitSecond, ReviewFilter};
 pub use differences::Differences;
 pub use events::{Event, EventCursor, EventFilter, EventPage};
-pub use export::{EndedBy, SentLine};
+pub use export::{EndedBy, SentAgain, SentLine};
 pub use find::{Found, RefundProgress};
 pub use inquire::Inquired;
 pub use journal::{Evidence, EvidenceKind, FirstByte, Rotation};

@@ -16,7 +16,7 @@ use crate::proof::When;
 use crate::prove::Period;
 use crate::refund::State;
 use crate::refund::text::{counted, shown};
-use crate::store::{EndedBy, SentLine, Store};
+use crate::store::{EndedBy, SentAgain, SentLine, Store};
 
 const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\". A send belongs to \
@@ -26,7 +26,7 @@ once.
 Each line is one send that reached the bank, or may have; a refund that was sent twice has two lines. `state` is \
 the refund's state now. `ended_by` says who ended it: bank, person, or refundd, because its deadline passed; empty while it \
 has not ended. Sums count each refund once, in minor units, and stand on standard error: what the bank said, what a person \
-decided, and what is still open.
+decided, what is still open, and what was sent again after the period. The last is in the sums of that later period.
 
 A cell that begins with =, +, -, @ or ' gets one ' before it, so that no spreadsheet runs it as a formula. A control \
 character, or another one that nobody sees, is written out, such as \\u{1b}: it could command a terminal.
@@ -96,6 +96,10 @@ pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode
     if let Some(error) = failed {
         return Err(error);
     }
+    output::flush();
+    if output::is_lost() {
+        bail!("the output was cut off: not all sends were read, so there are no sums");
+    }
     let begins = |us| Timestamp::from_microsecond(us).map_or_else(|_| us.to_string(), |at| at.to_string());
     eprintln!("{} from {} to {}", shown(&args.channel), begins(period.from_us), begins(period.to_us));
     eprint!("{}", shown_sums(&sums));
@@ -156,6 +160,8 @@ struct Sum {
     sends: u64,
     /// The refunds of each state and by who ended them, and their sum. A sum may be more than any one amount can be.
     refunds: BTreeMap<(Option<EndedBy>, State), (u64, i128)>,
+    /// The refunds that were sent again after the period, and their sum. The later period has their states.
+    later: (u64, i128),
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -165,11 +171,13 @@ impl Sums {
     fn add(&mut self, line: &SentLine) {
         let sum = self.0.entry(line.money.currency.clone()).or_default();
         sum.sends += 1;
-        if line.is_last {
-            let (refunds, amount) = sum.refunds.entry((line.ended_by, line.state)).or_default();
-            *refunds += 1;
-            *amount += i128::from(line.money.amount_minor);
-        }
+        let (refunds, amount) = match line.again {
+            SentAgain::No => sum.refunds.entry((line.ended_by, line.state)).or_default(),
+            SentAgain::Later => &mut sum.later,
+            SentAgain::InThePeriod => return,
+        };
+        *refunds += 1;
+        *amount += i128::from(line.money.amount_minor);
     }
 }
 
@@ -183,12 +191,13 @@ const WHO: [(Option<EndedBy>, &str); 4] = [
 
 fn shown_sums(sums: &Sums) -> String {
     let mut text = String::new();
-    for (currency, Sum { sends, refunds }) in &sums.0 {
+    for (currency, Sum { sends, refunds, later }) in &sums.0 {
         let of = |is_wanted: &dyn Fn(Option<EndedBy>) -> bool| {
             let wanted = refunds.iter().filter(|((by, _), _)| is_wanted(*by));
             wanted.fold((0, 0), |(count, amount), (_, (n, sum))| (count + n, amount + sum))
         };
         let (count, amount) = of(&|_| true);
+        let (count, amount) = (count + later.0, amount + later.1);
         let (sends, count) = (counted(*sends, "send"), counted(count, "refund"));
         let _ = writeln!(text, "{currency}: {sends} of {count}, {amount} in minor units");
         for (who, words) in WHO {
@@ -200,6 +209,14 @@ fn shown_sums(sums: &Sums) -> String {
             for ((_, state), (count, amount)) in refunds.iter().filter(|((by, _), _)| *by == who) {
                 let _ = writeln!(text, "        {state} now: {}, {amount}", counted(*count, "refund"));
             }
+        }
+        if later.0 > 0 {
+            let _ = writeln!(
+                text,
+                "    sent again after this period: {}, {}",
+                counted(later.0, "refund"),
+                later.1
+            );
         }
     }
     if sums.0.is_empty() {

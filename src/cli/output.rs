@@ -31,6 +31,11 @@ pub(super) fn note(written: io::Result<()>) {
     }
 }
 
+/// Hands on what was written so far, so that a failure shows.
+pub(super) fn flush() {
+    note(io::stdout().flush());
+}
+
 /// Whether nobody gets what is written from now on. A command that only shows something may stop.
 pub(super) fn is_lost() -> bool {
     FAILURE.get().is_some()
@@ -38,7 +43,7 @@ pub(super) fn is_lost() -> bool {
 
 /// The exit code of a command that wrote all that it could.
 pub(super) fn exit_code(done: ExitCode) -> ExitCode {
-    note(io::stdout().flush());
+    flush();
     match FAILURE.get() {
         Some(error) if error.kind() != ErrorKind::BrokenPipe => {
             complain(format_args!("refundd: failed to write to standard output: {error}\n"));

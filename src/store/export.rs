@@ -33,8 +33,15 @@ pub struct SentLine {
     pub state: State,
     /// Who ended the refund; `None` while it has not ended.
     pub ended_by: Option<EndedBy>,
-    /// No later send of the refund ended in the period.
-    pub is_last: bool,
+    pub again: SentAgain,
+}
+
+/// Whether the refund was sent again after a send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SentAgain {
+    No,
+    InThePeriod,
+    Later,
 }
 
 /// Who ended a refund, as the journal says.
@@ -87,11 +94,11 @@ const SENT: Statement = statement!(
            a.outcome, a.status, a.code, a.permit, r.bank_ref, r.state,
            (select b.kind from refundd.attempts b where b.refund_id = a.refund_id and b.moved_to is not null
              order by b.id desc limit 1) as moved_by,
-           not exists (select from refundd.attempts b
-                        where b.refund_id = a.refund_id and b.id > a.id and b.kind = 'send'
-                          and (b.started_at is not null or b.outcome <> 'not_executed')
-                          and b.finished_at >= timestamptz 'epoch' + :from_us * interval '1 microsecond'
-                          and b.finished_at < timestamptz 'epoch' + :to_us * interval '1 microsecond') as is_last
+           (select bool_or(b.finished_at >= timestamptz 'epoch' + :from_us * interval '1 microsecond'
+                           and b.finished_at < timestamptz 'epoch' + :to_us * interval '1 microsecond')
+              from refundd.attempts b
+             where b.refund_id = a.refund_id and b.id > a.id and b.kind = 'send'
+               and (b.started_at is not null or b.outcome <> 'not_executed')) as is_again_here
       from refundd.attempts a join refundd.refunds r on r.id = a.refund_id
      where a.id > :after_id and a.id <= :to_id and a.channel = :channel and a.kind = 'send'
        and (a.started_at is not null or a.outcome <> 'not_executed')
@@ -126,7 +133,11 @@ fn read(row: &PgRow) -> Result<SentLine, StoreError> {
         bank_ref: row.get("bank_ref"),
         ended_by: EndedBy::of(state, row.get("moved_by")),
         state,
-        is_last: row.get("is_last"),
+        again: match row.get("is_again_here") {
+            None => SentAgain::No,
+            Some(true) => SentAgain::InThePeriod,
+            Some(false) => SentAgain::Later,
+        },
     })
 }
 

@@ -158,11 +158,12 @@ async fn the_redis_of_the_containers_has_the_shipped_user_alone() {
     redis.env("FOLDER", folder.path()).env("REDIS_PASSWORD", "0123abcd");
     redis.args(["--port", "0", "--unixsocket"]).arg(&socket).stdout(Stdio::null());
     let mut server = redis.spawn().unwrap();
-    until("it listens", async || socket.exists()).await;
     let connect = async |login: &str| {
         let client = redis::Client::open(format!("redis+unix://{}{login}", socket.display())).unwrap();
         client.get_multiplexed_async_connection().await
     };
+    // The socket is there a moment before the server listens.
+    until("it listens", async || connect("?user=refundd&pass=0123abcd").await.is_ok()).await;
     let mut node = connect("?user=refundd&pass=0123abcd").await.unwrap();
     assert_eq!(node.llen::<_, i64>("refundd:{acme}:bucket").await.unwrap(), 0);
     assert!(node.llen::<_, i64>("other").await.is_err());

@@ -153,6 +153,54 @@ async fn periods_that_touch_each_other_have_each_send_once() {
     assert_eq!((before.len() + after.len(), ids.len()), (15, 15));
 }
 
+/// The last send of all carries the money, also when it is in another period.
+#[tokio::test]
+async fn the_money_of_a_refund_that_was_sent_in_two_periods_is_in_the_sums_of_the_later_one() {
+    let scratch = Scratch::with_refunds(1).await;
+    let line = |ago: &str, outcome: &str, moved_to: &str| {
+        format!(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, finished_at, outcome, moved_to, code)
+             values (1, 'acme', 'send', 1, 1, 'a', now() - interval '{ago}', now() - interval '{ago}', '{outcome}', '{moved_to}', 'http_status')"
+        )
+    };
+    scratch.sql(&line("80 minutes", "not_executed", "ready")).await;
+    scratch.sql(&line("70 minutes", "not_executed", "ready")).await;
+    scratch.sql(&line("10 minutes", "succeeded", "succeeded")).await;
+    let over = "lease_node = null, lease_until = null, settled_at = now()";
+    scratch.sql("update refundd.refunds set state = 'sending', lease_epoch = 1, lease_node = 'a', lease_until = now()").await;
+    scratch.sql(&format!("update refundd.refunds set state = 'succeeded', {over}")).await;
+    let amount = scratch.number("select amount_minor from refundd.refunds").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let (_, before) = export(config.path(), &["--from", "90m", "--to", "1h"]);
+    assert!(before.contains(&format!("EUR: 2 sends of 1 refund, {amount} in minor units")), "{before}");
+    assert!(before.contains(&format!("sent again after this period: 1 refund, {amount}")), "{before}");
+    assert!(!before.contains("succeeded now"), "{before}");
+    let (_, after) = export(config.path(), &["--from", "1h"]);
+    assert!(
+        after.contains(&format!("succeeded now: 1 refund, {amount}")) && !after.contains("again"),
+        "{after}"
+    );
+    let (_, both) = export(config.path(), &["--from", "90m"]);
+    assert!(both.contains(&format!("EUR: 3 sends of 1 refund, {amount} in minor units")), "{both}");
+    assert!(
+        both.contains(&format!("succeeded now: 1 refund, {amount}")) && !both.contains("again"),
+        "{both}"
+    );
+}
+
+#[tokio::test]
+async fn an_export_that_is_cut_off_has_no_sums_and_fails() {
+    let scratch = Scratch::with_refunds(1).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_refundd"));
+    command.args(["export", "--channel", "acme", "--from", "1h", "--config"]).arg(config.path());
+    command.stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let output = command.stderr(std::process::Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("there are no sums") && !said.contains("in minor units"), "{said}");
+}
+
 #[tokio::test]
 async fn a_lapsed_send_is_exported_once_and_one_that_was_handed_back_is_not() {
     let scratch = Scratch::with_refunds(3).await;
