@@ -12,7 +12,10 @@ declare
     step  interval := '1 ' || span;
     first timestamp := date_trunc(span, now() at time zone 'UTC');
     edge  timestamp := first - step;
+    key   name := (select a.attname from pg_partitioned_table p join pg_attribute a on a.attrelid = p.partrelid and a.attnum = p.partattrs[0]
+                    where p.partrelid = format('refundd.%I', parent)::regclass);
     table_name text;
+    is_late    boolean;
 begin
     while edge < first + 2 * step loop
         edge := edge + step;
@@ -22,6 +25,11 @@ begin
                 -- The first table, which began with the schema, is longer.
                 or (s.until at time zone 'UTC' > edge and pg_get_expr((select c.relpartbound from pg_class c where c.oid = format('refundd.%I', s.name)::regclass),
                                                                      format('refundd.%I', s.name)::regclass) like '%(MINVALUE)%'));
+        -- Rows of that span stand among those of other spans already, and there they stay. A try to attach a table would lock and read
+        -- all of those, in each call.
+        execute format('select exists (select from refundd.%1$I where %2$I >= $1 and %2$I < $2)', format('%s_of_other_%ss', parent, span), key)
+            into is_late using edge at time zone 'UTC', (edge + step) at time zone 'UTC';
+        continue when is_late;
         table_name := format('%s_until_%s', parent, to_char(edge + step, 'YYYYMMDD'));
         begin
             -- Made apart and then attached, so that those who insert need not wait; those who write refunds do for a
@@ -32,7 +40,7 @@ begin
             execute format('alter table refundd.%I attach partition refundd.%I for values from (%L) to (%L)',
                            parent, table_name, edge at time zone 'UTC', (edge + step) at time zone 'UTC');
         exception
-            -- Rows of that span stand among those of other spans already, and there they stay.
+            -- Such a row came at this very moment.
             when check_violation then null;
             -- Another node made it at this very moment, or it was made while the clock was ahead.
             when duplicate_table or unique_violation then null;

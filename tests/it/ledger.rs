@@ -6,6 +6,8 @@ use std::time::Duration;
 use refundd::limiter::{Forgotten, Limit, Placement, ServerId};
 use refundd::refund::LimitName;
 
+use sqlx::{Connection, Executor};
+
 use crate::harness::Scratch;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -237,4 +239,29 @@ async fn a_day_without_a_table_gets_one_although_later_days_have_theirs() {
     scratch.store.rotate_permits(DAY * 2).await.unwrap();
     let days = "select string_agg(((until at time zone 'UTC')::date - (now() at time zone 'UTC')::date)::text, ' ' order by until) from refundd.spans('permits')";
     assert_eq!(scratch.text(days).await, "1 2 3 10");
+}
+
+/// No node led for days, and permits were spent before one did.
+#[tokio::test]
+async fn a_day_whose_permits_stand_among_those_of_other_days_gets_no_table() {
+    let scratch = days(0).await;
+    let gone = "do $$ begin execute (select 'drop table ' || oid::regclass from pg_class where relname like 'permits_until_%' and relkind = 'r'); end $$";
+    scratch.sql(gone).await;
+    let spend = "insert into refundd.permits (limit_name, window_start, ordinal, caller, node) values ('acme', now(), 1, 'shop', 'node-a')";
+    scratch.sql(spend).await;
+    scratch.store.rotate_permits(DAY * 2).await.unwrap();
+    let days = "select string_agg(((until at time zone 'UTC')::date - (now() at time zone 'UTC')::date)::text, ' ' order by until) from refundd.spans('permits')";
+    assert_eq!(scratch.text(days).await, "2 3");
+    // A try would lock the table of other days, which others read.
+    let (mut reader, mut owner) = (scratch.connect().await, scratch.connect().await);
+    let mut reading = reader.begin().await.unwrap();
+    reading.execute("lock table refundd.permits_of_other_days in access share mode").await.unwrap();
+    owner.execute("set lock_timeout = '100ms'").await.unwrap();
+    let is_all_there: bool = sqlx::query_scalar("select refundd.make_spans('permits', 'day', '')")
+        .fetch_one(&mut owner)
+        .await
+        .unwrap();
+    assert!(is_all_there);
+    reading.rollback().await.unwrap();
+    assert_eq!(scratch.number(KEPT).await, 1);
 }
