@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use redis::Value;
+
 use super::server::Call;
 use super::{Bucket, BucketError, micros};
-use crate::limiter::{LedgerCount, Limit, Placement, Rule};
+use crate::limiter::{Forgotten, LedgerCount, Limit, Placement, Rule};
 
 impl Bucket {
-    /// Gives Redis the count of a limit that the ledger has.
-    pub async fn restore(&self, limit: &Limit, spent: &LedgerCount) -> Result<(), BucketError> {
+    /// Gives Redis the count of a limit that the ledger has. False if Redis does not take it: it has a newer one, or another
+    /// node restores it by now.
+    pub async fn restore(&self, limit: &Limit, spent: &LedgerCount) -> Result<bool, BucketError> {
         let mut call = Call::default();
         let tag = self.keys.tag_of_limit(&limit.name);
         call.key(self.keys.limit(&limit.name)).key(self.keys.log(&limit.name)).key(self.keys.clock(&tag));
@@ -19,6 +22,10 @@ impl Bucket {
             None => call.arg(""),
         };
         call.arg(spent.server.0.as_str());
+        match spent.told_us {
+            Some(told) => call.arg(told),
+            None => call.arg(""),
+        };
         for past in &spent.history {
             call.arg(past.at_us).arg(past.count);
             match past.over_us {
@@ -26,7 +33,18 @@ impl Bucket {
                 None => call.arg(""),
             };
         }
-        self.ask(self.counter_of(limit), &self.scripts.restore, &call, limit.name.as_str(), &tag).await?;
+        let server = self.counter_of(limit);
+        let (reply, _) = self.ask(server, &self.scripts.restore, &call, limit.name.as_str(), &tag).await?;
+        Ok(reply == Value::Int(1))
+    }
+
+    /// Lets another node restore the count of a limit at once, because this node cannot read the ledger.
+    pub async fn give_up(&self, forgotten: &Forgotten) -> Result<(), BucketError> {
+        let name = &forgotten.limit.name;
+        let mut call = Call::default();
+        call.key(self.keys.limit(name)).arg(forgotten.now_us);
+        let (server, tag) = (self.counter_of(&forgotten.limit), self.keys.tag_of_limit(name));
+        self.ask(server, &self.scripts.give_up, &call, name.as_str(), &tag).await?;
         Ok(())
     }
 

@@ -33,6 +33,16 @@ impl Node {
     /// # Errors
     /// When Redis or Postgres fails. Redis then still lacks the count, and the next take finds that again.
     pub async fn restore(&self, forgotten: &Forgotten) -> Result<(), ServerError> {
+        let began = Instant::now();
+        let restored = self.try_to_restore(forgotten, began).await;
+        if matches!(restored, Err(ServerError::Store(_))) {
+            // Redis may be away as well. Then another node may try after a while.
+            let _ = self.bucket.give_up(forgotten).await;
+        }
+        restored
+    }
+
+    async fn try_to_restore(&self, forgotten: &Forgotten, began: Instant) -> Result<(), ServerError> {
         let limit = &forgotten.limit;
         self.share_days([limit]).await?;
         if limit.rule.zone().is_some() && forgotten.window.0 == 0 {
@@ -42,7 +52,15 @@ impl Node {
         crash::point("adopting");
         let count = self.store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
         crash::point("adopted");
-        self.bucket.restore(limit, &count).await?;
+        if !self.bucket.restore(limit, &count).await? {
+            let took_ms = millis(began.elapsed());
+            tracing::warn!(
+                limit.name = %limit.name, generation = count.generation, took_ms,
+                "Redis did not take the count of limit `{}`, which took {took_ms} ms to read: another node restores it, or a stricter \
+                 rule counts", limit.name,
+            );
+            return Ok(());
+        }
         crash::point("restored");
         let spent = count.used + count.history.iter().map(|past| past.count).sum::<i64>();
         tracing::info!(

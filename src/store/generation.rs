@@ -133,9 +133,12 @@ impl Store {
         // If this call began a generation, it answers that one. If there is a newer one by now, the node that began
         // the newer one restores Redis under it.
         Ok(match begun {
-            Some(row) => {
-                LedgerCount { generation: row.get("generation"), server: forgotten.server.clone(), ..count }
-            }
+            Some(row) => LedgerCount {
+                generation: row.get("generation"),
+                server: forgotten.server.clone(),
+                told_us: Some(forgotten.now_us),
+                ..count
+            },
             None => count,
         })
     }

@@ -2,6 +2,7 @@
 
 mod forged;
 mod groups;
+mod restoring;
 mod token_bucket;
 
 use std::sync::Arc;

@@ -57,6 +57,8 @@ pub struct Plan {
     pub slow: i64,
     /// The longest time to open a connection to the bank, in us.
     pub dial: i64,
+    /// The longest time to read the ledger for a restore, in us.
+    pub ledger: i64,
     faults: u32,
     /// A node that is seldom drawn: its claims and answers are late.
     pub sluggish: Option<usize>,
@@ -120,6 +122,7 @@ impl Plan {
             slow: *rng.choice(&[0, 300, 1_000, 3_000, 20_000]).unwrap_or(&300),
             faults: climate.faults.map_or_else(|| rng.u32(..), bits),
             late,
+            ledger: climate.ledger,
             sluggish: (rng.u8(0..3) == 0).then_some(0),
             often: step::tempers(rng, people_are_busy, climate.often),
             dial: climate
@@ -275,11 +278,9 @@ fn policies_of(rng: &mut Rng, limits: usize, unsure: bool, climate: &Climate) ->
 }
 
 fn inquiry_of(rng: &mut Rng, limits: usize) -> String {
-    let own = if limits > 0 && rng.u8(0..3) == 0 {
-        format!(", limits = [\"l{}\"]", rng.usize(0..limits))
-    } else {
-        String::new()
-    };
+    let has_own = limits > 0 && rng.u8(0..3) == 0;
+    let own = has_own.then(|| format!(", limits = [\"l{}\"]", rng.usize(0..limits)));
+    let own = own.unwrap_or_default();
     // The grace must be longer than the bank may be slow.
     let grace = rng.choice(&[41, 60]).unwrap();
     let is_final = rng.bool();

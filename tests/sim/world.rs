@@ -72,6 +72,8 @@ pub struct World<'a> {
     pub choices: Vec<Choice>,
     /// There are no more faults: every refund comes to its end.
     pub calm: bool,
+    /// How often the count of a limit was read from the ledger since then.
+    pub restores_in_calm: u32,
     /// Redis's clock was set in this run.
     pub stepped: bool,
     /// A channel was paused or cooled in this run.
@@ -118,6 +120,7 @@ impl<'a> World<'a> {
             late_claims: Vec::new(),
             choices: Vec::new(),
             calm: false,
+            restores_in_calm: 0,
             stepped: false,
             ever_suspended: false,
             effective_limits: EffectiveLimits::default(),
@@ -249,7 +252,8 @@ impl<'a> World<'a> {
         let clock = &self.stage.clock;
         let nodes = self.nodes.iter().filter(|node| node.alive);
         let workers = nodes.clone().flat_map(|node| {
-            node.send_workers.iter().chain(&node.inquiry_workers).map(|worker| worker.not_before)
+            let workers = node.send_workers.iter().chain(&node.inquiry_workers);
+            workers.flat_map(|worker| [worker.not_before, worker.chores_at])
         });
         let lost_claims = nodes.clone().flat_map(|node| node.lost_claims.iter().map(|lost| lost.next));
         let opens = nodes

@@ -151,7 +151,7 @@ impl CountedLimit {
             if is_dated || latest < 0 { String::new() } else { (latest + rest - now.postgres).to_string() };
         args.extend([TOLERANCE, window, used].iter().map(ToString::to_string));
         args.push(rest);
-        args.push(server.to_owned());
+        args.extend([server.to_owned(), String::new()]);
         for (last, count, opened) in groups.into_values() {
             let at = (last + older).min(to.max(last));
             args.extend([at, count, now.postgres - opened - older].iter().map(ToString::to_string));

@@ -4,9 +4,11 @@
 -- ARGV rule, generation, edges, tolerance_us,
 --      of a fixed_window only: window, permits used in it, in how many us the last permit of another server has left,
 --      the server in whose memory the generation is counted, "" if it is not known,
+--      when Redis replied FORGOT to the caller, "" if any restore of this generation is good: see below,
 --      then triples for groups of permits: when the last of them opened, by the clock that granted them, their
 --      number, and how many us ago that was at least, by Postgres's clock, "" if it is not known
--- reply: 1, or 0 if Redis has a newer generation, if a stricter rule is in effect, or if this is another server
+-- reply: 1, or 0 if Redis has a newer generation, if a stricter rule is in effect, if this is another server, or if
+-- another node restores the count by now
 local rule, generation = read_rule(ARGV[1]), tonumber(ARGV[2])
 rule.edges = ARGV[3]
 if ARGV[8] ~= "" and ARGV[8] ~= server_id() then
@@ -18,7 +20,7 @@ local ledger = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used 
 local set = redis.call("HMGET", KEYS[3], "steps", "at")
 local steps, stepped = natural(set[1]) or 0, natural(set[2])
 local offset = admit[rule.algorithm].forgets and steps or 0
-for i = 9, #ARGV, 3 do
+for i = 10, #ARGV, 3 do
     -- No permit opens further ahead. A later time was written before the clock was set back.
     local at = math.min(tonumber(ARGV[i]), now + ledger.tolerance + FUTURE)
     local over = tonumber(ARGV[i + 2])
@@ -32,13 +34,18 @@ for i = 9, #ARGV, 3 do
     end
     ledger.history[#ledger.history + 1] = {at = counted, count = tonumber(ARGV[i + 1])}
 end
-local kept = redis.call("HMGET", limit.key, "rule", "generation", "server", "seen")
+local kept = redis.call("HMGET", limit.key, "rule", "generation", "server", "seen", "telling")
 local old = kept[1] and read_rule(kept[1])
 if overrules(old, natural(kept[4]) or 0, rule, now) then
     return 0 -- the caller read the ledger long ago; nodes ask under a stricter rule now
 end
 local kept_generation = natural(kept[2]) or 0
 if kept_generation > generation then
+    return 0
+end
+if ARGV[9] ~= "" and kept[5] and kept[5] ~= ARGV[9] then
+    -- The other node has begun a newer generation, or will. Redis would grant permits of this one, which the ledger
+    -- refuses: then nodes would make Redis forget, and restore, without end.
     return 0
 end
 local known = old and kept_generation == generation and same_shape(old, rule)
@@ -51,7 +58,7 @@ if not known then
     redis.call("DEL", limit.key, limit.log)
 end
 redis.call("HSET", limit.key, "rule", rule.text, "seen", whole(now), "generation", whole(generation), "server", server_id(), "edges", rule.edges, "steps", whole(steps))
-redis.call("HDEL", limit.key, "telling")
+redis.call("HDEL", limit.key, "telling", "telling_for")
 if ledger.rest then
     -- Permits of another server leave by that server's clock. After them a window begins, so that no span meets three
     -- windows.

@@ -1,5 +1,7 @@
 -- grant: grants permits of several limits together, each at the first moment at which every limit has one.
-local RESTORING_FOR = 300000 -- us for which one node alone restores a count
+-- us for which one node alone restores a count. The first node may be dead; then another tries. Reading the ledger may
+-- also take longer than that, so each further node gets twice the time.
+local RESTORING_FOR, LONGEST_RESTORING = 300000, 30000000
 local RARE = 500000 -- us; of permits this far apart, a node must not miss one because it asked early
 
 -- Reads the limits of the call: from `first_key` on two KEYS each, and from `first_arg` on three ARGV each: rule,
@@ -32,15 +34,19 @@ end
 -- The reply when Redis forgot a limit. It lets one node at a time restore the count from the ledger. While nodes ask
 -- under a stricter rule, a node with a looser rule may not restore it.
 local function forgot(limit, nth, now)
-    local kept = redis.call("HMGET", limit.key, "telling", "generation", "rule", "seen")
+    local kept = redis.call("HMGET", limit.key, "telling", "generation", "rule", "seen", "telling_for")
     if overrules(kept[3] and read_rule(kept[3]), natural(kept[4]) or 0, read_rule(limit.proposed), now) then
         return {RESTORING, now, FOR_THE_STRICTER, nth}
     end
     local telling = natural(kept[1])
-    if telling and telling > now - RESTORING_FOR and telling <= now then
+    local alone = math.min(math.max(natural(kept[5]) or 0, RESTORING_FOR), LONGEST_RESTORING)
+    local since = telling and now - telling or math.huge
+    if since >= 0 and since < alone then
         return {RESTORING, now, WHILE_RESTORING, nth}
     end
-    redis.call("HSET", limit.key, "telling", whole(now))
+    -- After a longer silence, or a step of the clock, nothing shows that the ledger is slow.
+    local is_slow = since >= 0 and since < 2 * alone
+    redis.call("HSET", limit.key, "telling", whole(now), "telling_for", whole(is_slow and 2 * alone or RESTORING_FOR))
     local window, over = 0, 0
     local rule = read_rule(limit.proposed)
     rule.edges = limit.edges

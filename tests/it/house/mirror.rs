@@ -20,7 +20,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x915c_856b),
     ("src/due_poller.rs", "find_due", "inquiries.rs", 0x9d3d_f4a4),
     ("src/feeder.rs", "fill_one", "housekeeping.rs", 0x7ddb_5c44),
-    ("src/node/restoring.rs", "restore", "restoring.rs", 0xec39_4814),
+    ("src/node/restoring.rs", "restore", "restoring.rs", 0x2b50_c191),
     ("src/node/restoring.rs", "catch_up", "restoring.rs", 0x85cb_aa6f),
     ("src/recovery.rs", "pass", "housekeeping.rs", 0x169a_04a2),
     ("src/recovery.rs", "bring_back_stranded", "housekeeping.rs", 0x324e_59e5),

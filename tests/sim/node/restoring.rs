@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use refundd::bucket::Purpose;
 
-use crate::violation::{Checked, taken};
+use crate::violation::{Checked, broken, taken};
 use crate::world::node::{Chore, Node, TOLERANCE};
 use crate::world::{World, note};
 
 impl World<'_> {
+    /// Nobody makes Redis forget any more. Workers that wasted permits make it forget long windows now and then.
+    const MOST_RESTORES_IN_CALM: u32 = 40;
+
     /// A call failed: the worker gives its chores up and tries again after [`Node::TRY_AGAIN`].
     pub(super) fn stumble(&mut self, n: usize, purpose: Purpose, channel_index: usize, what: &str) {
         let now = self.now();
@@ -25,6 +28,9 @@ impl World<'_> {
 
     /// `Node::restore` and `Node::catch_up`, one await at a time.
     pub async fn chore(&mut self, n: usize, purpose: Purpose, channel_index: usize) -> Checked<bool> {
+        if self.nodes[n].worker(purpose, channel_index).chores_at > self.now() {
+            return Ok(false);
+        }
         let Some(chore) = self.nodes[n].worker(purpose, channel_index).chores.pop_front() else {
             return Ok(false);
         };
@@ -36,27 +42,42 @@ impl World<'_> {
             Chore::Adopt(forgotten) => {
                 self.travel();
                 if self.troubled() {
+                    let _ = bucket.give_up(&forgotten).await;
                     self.stumble(n, purpose, channel_index, "adopt");
                     return Ok(true);
                 }
                 self.stage.tell_time().await;
                 let count = taken(store.adopt(&forgotten, &name, TOLERANCE).await)?;
                 note!(self, "node {n} asks the ledger about {}: {count:?}", forgotten.limit.name);
+                self.restores_in_calm += u32::from(self.calm);
+                if self.restores_in_calm > World::MOST_RESTORES_IN_CALM {
+                    let limit = &forgotten.limit.name;
+                    return broken(
+                        "a lost count is restored and stays",
+                        format!("limit {limit} is lost once more"),
+                    );
+                }
                 if self.troubled() {
+                    let _ = bucket.give_up(&forgotten).await;
                     self.stumble(n, purpose, channel_index, "hear what was adopted");
                     return Ok(true);
                 }
                 let restore = Chore::Restore(Arc::clone(&forgotten.limit), count);
-                self.nodes[n].worker(purpose, channel_index).chores.push_front(restore);
+                let longest = self.plan.ledger;
+                let takes = if longest > 0 { self.rng.i64(longest / 3..=longest) } else { 0 };
+                let now = self.now();
+                let worker = self.nodes[n].worker(purpose, channel_index);
+                worker.chores.push_front(restore);
+                worker.chores_at = now + takes;
             }
-            Chore::Restore(limit, count) => {
-                if bucket.restore(&limit, &count).await.is_err() {
-                    self.stumble(n, purpose, channel_index, "restore");
-                } else {
+            Chore::Restore(limit, count) => match bucket.restore(&limit, &count).await {
+                Ok(true) => {
                     self.note_rule_use(std::slice::from_ref(&limit), false);
                     note!(self, "node {n} tells Redis about {}", limit.name);
                 }
-            }
+                Ok(false) => note!(self, "Redis knows {} better than node {n}", limit.name),
+                Err(_) => self.stumble(n, purpose, channel_index, "restore"),
+            },
             Chore::CatchUp(limit, permit) => {
                 let Some(number) = permit.numbers.iter().rfind(|number| number.limit == limit.name) else {
                     return Ok(true);

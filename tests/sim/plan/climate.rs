@@ -32,6 +32,8 @@ pub struct Climate {
     pub dial: Option<i64>,
     /// Whether two files differ in their policies.
     pub policies: Option<bool>,
+    /// The longest time to read the ledger for a restore, in us.
+    pub ledger: i64,
     pub trouble: Option<u8>,
     pub pace: Option<i64>,
     /// These faults and no others.
@@ -57,6 +59,7 @@ pub const USUAL: Climate = Climate {
     files: None,
     dial: None,
     policies: None,
+    ledger: 0,
     trouble: None,
     pace: None,
     faults: None,
@@ -65,6 +68,14 @@ pub const USUAL: Climate = Climate {
 
 const SPANS: &[TestAlgorithm] =
     &[TestAlgorithm::SlidingLog, TestAlgorithm::SlidingWindow, TestAlgorithm::TokenBucket];
+
+/// Each restore of these begins a generation.
+const OF_AGE: &[TestAlgorithm] = &[
+    TestAlgorithm::SlidingLog,
+    TestAlgorithm::SlidingWindow,
+    TestAlgorithm::TokenBucket,
+    TestAlgorithm::Paced,
+];
 
 pub const ALL: &[Climate] = &[
     USUAL,
@@ -90,6 +101,19 @@ pub const ALL: &[Climate] = &[
         bank: Some(&[]),
         faults: Some(&[Fault::Flush]),
         often: &[(Step::Flush, 18), (Step::Claim, 1), (Step::Take, 9), (Step::Chore, 9)],
+        ..USUAL
+    },
+    // Reading the ledger takes longer than a node has for a restore before another node may try.
+    Climate {
+        name: "the ledger is slow",
+        algorithms: OF_AGE,
+        limits: Some(1),
+        busy: true,
+        unsure: Some(false),
+        bank: Some(&[]),
+        ledger: 930_000,
+        faults: Some(&[Fault::Flush, Fault::Crash]),
+        often: &[(Step::Flush, 18), (Step::Take, 9)],
         ..USUAL
     },
     Climate {

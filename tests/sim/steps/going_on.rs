@@ -23,7 +23,9 @@ impl World<'_> {
             }
             for (channel_index, worker) in node.send_workers.iter().enumerate() {
                 if !worker.chores.is_empty() {
-                    can(Step::Chore, channel_index);
+                    if worker.chores_at <= now {
+                        can(Step::Chore, channel_index);
+                    }
                 } else if worker.taken.is_some() {
                     can(Step::Claim, channel_index);
                 } else if worker.not_before <= now && node.may_take(Purpose::Send, channel_index, now) {
@@ -35,7 +37,9 @@ impl World<'_> {
             }
             for (channel_index, worker) in node.inquiry_workers.iter().enumerate() {
                 if !worker.chores.is_empty() {
-                    can(Step::ChoreToAsk, channel_index);
+                    if worker.chores_at <= now {
+                        can(Step::ChoreToAsk, channel_index);
+                    }
                 } else if worker.taken.is_some() {
                     can(Step::ClaimToAsk, channel_index);
                 } else if worker.not_before <= now

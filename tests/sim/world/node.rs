@@ -38,6 +38,8 @@ type Taken = (Arc<Channel>, Vec<(RefundId, Permit)>);
 #[derive(Debug, Default)]
 pub struct Worker {
     pub not_before: i64,
+    /// When the chores go on.
+    pub chores_at: i64,
     pub taken: Option<Taken>,
     /// Ids beyond the permits, for permits that are left over.
     pub more: Vec<RefundId>,

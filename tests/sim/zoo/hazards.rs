@@ -13,6 +13,13 @@ pub const OF: &[(&str, &[&str])] = &[
             "permits of an older generation are accepted",
         ],
     ),
+    (
+        "the ledger is slow",
+        &[
+            "a count is restored by a node whose time for it is over",
+            "each node has the same short time for a restore",
+        ],
+    ),
     ("Redis remembers what was", &["the counts of another Redis server are believed"]),
     ("clock set, windows", &["no limit rests after a clock was set"]),
     ("taken over, windows", &["no limit rests after another server took over"]),

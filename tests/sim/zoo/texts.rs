@@ -306,6 +306,14 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
 
 pub const SCRIPTS: &[(&str, Patch)] = &[
     (
+        "a count is restored by a node whose time for it is over",
+        &[("if ARGV[9] ~= \"\" and kept[5] and", "if false and")],
+    ),
+    (
+        "each node has the same short time for a restore",
+        &[("is_slow and 2 * alone or RESTORING_FOR", "RESTORING_FOR")],
+    ),
+    (
         "a segment that overlaps the span is not counted",
         &[("segment - rule.segments) >= rule.permits", "segment - rule.segments + 1) >= rule.permits")],
     ),
