@@ -97,7 +97,7 @@ impl Bulk {
         let may_go: Vec<&Waiting> =
             found.values().filter(|waiting| self.fate_of(waiting).is_none()).collect();
         let ids: Vec<RefundId> = may_go.iter().map(|waiting| waiting.id).collect();
-        let mut done = if self.is_dry { HashMap::new() } else { self.carry_out(&ids).await? };
+        let mut done = self.carry_out(&ids).await?;
         // A refund that could go and did not has changed since.
         let left = may_go.iter().filter(|waiting| !self.is_dry && !done.contains_key(&waiting.id));
         let left: Vec<String> = left.map(|waiting| waiting.refund_ref.clone()).collect();
@@ -132,17 +132,31 @@ impl Bulk {
     pub async fn next_of(&self, channel: &str, newest: RefundId) -> Result<(usize, Vec<Refund>), StoreError> {
         let most = i64::try_from(AT_ONCE).unwrap_or(i64::MAX);
         let ready = self.store.never_sent(channel, &self.look, newest, most).await?;
-        if self.is_dry {
-            return Ok((ready.len(), Vec::new()));
-        }
         let ids: Vec<RefundId> = ready.iter().map(|waiting| waiting.id).collect();
         let mut done = self.carry_out(&ids).await?;
         Ok((ready.len(), ids.iter().filter_map(|id| done.remove(id)).collect()))
     }
 
+    /// Changes those of these refunds, at most [`AT_ONCE`], that are in the channel and may go, in one commit. Answers how many may
+    /// go, and those that went.
+    pub async fn these_of(
+        &self,
+        channel: &str,
+        ids: &[RefundId],
+    ) -> Result<(usize, Vec<Refund>), StoreError> {
+        let ready = self.store.still_never_sent(channel, &self.look, ids).await?;
+        let gone = self.carry_out(&ready).await?;
+        Ok((ready.len(), gone.into_values().collect()))
+    }
+
     /// What waits in a channel, by currency, and by whether it may go.
     pub async fn sums(&self, channel: &str) -> Result<Vec<WaitingSum>, StoreError> {
-        self.store.waiting_sums(channel, &self.look).await
+        self.store.waiting_sums(channel, &self.look, false).await
+    }
+
+    /// The same, with the ids of the refunds that go: a change of these refunds alone changes what the sums say, or less.
+    pub async fn sums_with_ids(&self, channel: &str) -> Result<Vec<WaitingSum>, StoreError> {
+        self.store.waiting_sums(channel, &self.look, true).await
     }
 
     /// The refunds of a channel that have not ended and may not go, up to the refund `newest`; at most `most`.
@@ -257,7 +271,7 @@ impl Bulk {
     }
 
     async fn carry_out(&self, ids: &[RefundId]) -> Result<HashMap<RefundId, Refund>, StoreError> {
-        if ids.is_empty() {
+        if ids.is_empty() || self.is_dry {
             return Ok(HashMap::new());
         }
         let mut done = self.try_once(ids).await;

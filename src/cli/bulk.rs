@@ -2,10 +2,10 @@
 //!
 //! `crate::bulk` does the work. This file asks, and prints.
 
+mod backlog;
 mod which;
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write, stderr, stdin};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -17,11 +17,8 @@ use crate::bucket::{Bucket, BucketKind};
 use crate::bulk::{AT_ONCE, Bulk, BulkResult, Fate};
 use crate::config::Config;
 use crate::refund::text::{counted, shown};
-use crate::refund::{Money, Refund, RefundId};
-use crate::store::{Stays, Store};
-
-/// How many refunds of a channel that stay are named.
-const MOST_NAMED: usize = 1_000;
+use crate::refund::{Money, Refund};
+use crate::store::Store;
 
 /// Why and by whom, and how careful.
 #[derive(Debug, clap::Args)]
@@ -138,67 +135,6 @@ impl<'a> BulkWork<'a> {
         Ok(if stays + missing == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Changes a channel's backlog, as far as it was saved before the command began.
-    async fn channel(&mut self, channel: &str, is_agreed: bool) -> anyhow::Result<ExitCode> {
-        let newest = self.store.newest_refund().await?;
-        let sums = self.bulk.sums(channel).await?;
-        let would = format!("{} {}", if self.is_dry { "would be" } else { "can be" }, self.words.done);
-        for sum in &sums {
-            let does = match sum.stays {
-                None => would.clone(),
-                Some(why) => {
-                    format!("{}: {}", if sum.refunds == 1 { "stays" } else { "stay" }, self.because(why))
-                }
-            };
-            let refunds = counted(sum.refunds, "refund");
-            println!("{}: {refunds} of {} in minor units {does}", sum.currency, sum.sum);
-        }
-        if let Some(room) = self.bulk.room().await? {
-            let room = counted(room, "refund");
-            println!("Channel `{}` has room for {room} (max_backlog)", self.words.target);
-        }
-        if self.is_dry || sums.iter().all(|sum| sum.stays.is_some()) {
-            self.name_staying(channel, newest).await?;
-            println!("Nothing was changed.");
-            return Ok(ExitCode::SUCCESS);
-        }
-        if !is_agreed && !agrees(self.words)? {
-            eprintln!("Nothing was changed.");
-            return Ok(ExitCode::FAILURE);
-        }
-        let mut progress = ProgressDisplay::new();
-        let mut is_full = false;
-        loop {
-            let (ready, gone) = self.bulk.next_of(channel, newest).await.with_context(|| self.so_far())?;
-            for refund in &gone {
-                self.done.add(&refund.money);
-            }
-            self.withdraw(&gone).await;
-            // Nodes may have claimed some of them. If they claimed all, the next look finds others, or nothing.
-            if ready == 0 {
-                break;
-            }
-            if gone.is_empty() {
-                is_full = self.bulk.room().await? == Some(0);
-                if is_full {
-                    break;
-                }
-                tokio::task::yield_now().await;
-            }
-            progress.show(|| format!("{} {}", self.done.count(), self.words.done));
-        }
-        progress.clear();
-        self.name_staying(channel, newest).await?;
-        self.tell(0, 0, 0);
-        if is_full {
-            eprintln!(
-                "refundd: channel `{}` has as many refunds waiting as its max_backlog allows: the other refunds stay",
-                self.words.target
-            );
-        }
-        Ok(if is_full { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-    }
-
     /// Names each refund that is as it was, and why.
     fn name(&self, results: &[BulkResult]) {
         for result in results {
@@ -212,35 +148,9 @@ impl<'a> BulkWork<'a> {
         }
     }
 
-    /// Names the first refunds of a channel that stay.
-    async fn name_staying(&self, channel: &str, newest: RefundId) -> anyhow::Result<()> {
-        let mut staying = self.bulk.staying(channel, newest, MOST_NAMED + 1).await?;
-        let has_more = staying.len() > MOST_NAMED;
-        staying.truncate(MOST_NAMED);
-        self.name(&staying);
-        if has_more {
-            eprintln!("refundd: more refunds of channel {} stay", shown(channel));
-        }
-        Ok(())
-    }
-
     async fn withdraw(&self, gone: impl IntoIterator<Item = &Refund>) {
         if let Some(bucket) = &self.bucket {
             self.bulk.withdraw(bucket, gone).await;
-        }
-    }
-
-    /// Why the `ready` refunds of a sum stay.
-    fn because(&self, why: Stays) -> String {
-        let target = self.words.target;
-        match why {
-            Stays::SentBefore => "sent before".to_owned(),
-            Stays::DeadlinePassed => "past the deadline".to_owned(),
-            Stays::AmountTooHigh => format!("above what channel `{target}` takes (max_amount_minor)"),
-            Stays::CardNumber => {
-                format!("it holds what looks like a card number, which channel `{target}` does not take")
-            }
-            Stays::State(_) | Stays::OtherChannel => "claimed meanwhile".to_owned(),
         }
     }
 
@@ -278,16 +188,4 @@ fn bucket(config: &Config) -> Option<Bucket> {
     let limits = config.limits.values().map(AsRef::as_ref);
     bucket.group(config.channels.values().map(AsRef::as_ref), limits);
     Some(bucket)
-}
-
-/// Asks a person about a channel's whole backlog.
-fn agrees(words: Words<'_>) -> anyhow::Result<bool> {
-    if !stdin().is_terminal() {
-        bail!("{}: look with --dry-run, and add --yes; nothing was changed", words.unasked);
-    }
-    eprint!("{} [y/N] ", words.question);
-    stderr().flush()?;
-    let mut answer = String::new();
-    stdin().read_line(&mut answer)?;
-    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }

@@ -11,11 +11,12 @@ use crate::store::Canceller;
 
 const AFTER_HELP: &str = "\
 A refund that was sent before, and that the bank provably did not execute, stays. Cancel such a refund by itself: POST \
-/v1/refunds/{id}/cancel. Pause the channel first if nothing of it may go out meanwhile. A cancelled refund is never sent, \
-and its refund_ref is used up.
+/v1/refunds/{id}/cancel. With --channel, the command cancels exactly the refunds that its sums count, except those that a node \
+sends meanwhile. What comes into the channel later stays. Pause the channel first if nothing of it may go out meanwhile. A \
+cancelled refund is never sent, and its refund_ref is used up.
 
-Exit codes: 0 all named refunds are cancelled now, or were before; with --channel, all that were never sent; 1 a named \
-refund stays, or the command failed; 2 the command line is wrong.";
+Exit codes: 0 all named refunds are cancelled now, or were before; with --channel, all that the sums count and no node sends; \
+1 a named refund stays, one of the sums still waits, or the command failed; 2 the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -43,8 +44,13 @@ struct Named {
 pub(super) async fn cancel(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     let Args { named: Named { refs, file, channel }, manner } = args;
     let store = super::store(config).await?;
-    let canceller =
-        Canceller { channels: None, name: Some(manner.by.name()?), why: manner.reason()?, never_sent: true };
+    let canceller = Canceller {
+        // A refund of the backlog that somebody moves away meanwhile stays.
+        channels: channel.clone().map(|channel| vec![channel]),
+        name: Some(manner.by.name()?),
+        why: manner.reason()?,
+        never_sent: true,
+    };
     if let Some(channel) = &channel {
         super::channel_exists(&store, "--channel", channel).await?;
     }

@@ -12,14 +12,14 @@ use crate::refund::text::shown;
 use crate::store::Move;
 
 const AFTER_HELP: &str = "\
-Without refs and without --file, the command moves all refunds of the channel that were never sent. A moved refund keeps its \
-refund_ref and payment_ref and gets a new request id, because another bank must see a key of its own. A refund that may have been \
-sent is never moved: it is named with its reason. The other channel's max_backlog and max_amount_minor hold. Pause the channel \
-first if nothing of it may go out meanwhile.
+Without refs and without --file, the command moves all refunds of the channel that were never sent: exactly those that its sums \
+count, except those that a node sends meanwhile. What comes into the channel later stays. A moved refund keeps its refund_ref and \
+payment_ref and gets a new request id, because another bank must see a key of its own. A refund that may have been sent is never \
+moved: it is named with its reason. The other channel's max_backlog and max_amount_minor hold. Pause the channel first if nothing \
+of it may go out meanwhile.
 
-Exit codes: 0 all named refunds are in the other channel now, or were before; of a whole channel, all that were never sent \
-and that the other channel takes; 1 a named refund stays, the other channel is full, or the command failed; 2 the command \
-line is wrong.";
+Exit codes: 0 all named refunds are in the other channel now, or were before; of a whole channel, all that the sums count and no \
+node sends; 1 a named refund stays, one of the sums still waits, the other channel is full, or the command failed; 2 the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]

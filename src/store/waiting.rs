@@ -91,6 +91,8 @@ pub struct WaitingSum {
     pub stays: Option<Stays>,
     pub refunds: u64,
     pub sum: i128,
+    /// The refunds of a sum that goes, if somebody asked for them; those that are due first come first.
+    pub ids: Vec<RefundId>,
 }
 
 /// A channel that refunds are to move to.
@@ -118,6 +120,15 @@ const NEVER_SENT: Statement = statement!(
      order by r.due_at, r.id limit :most"
 );
 
+const STILL_NEVER_SENT: Statement = statement!(
+    "
+    select r.id from refundd.refunds r left join refundd.channels t on t.channel = :to_channel
+     where r.id = any(:id) and refundd.why_it_stays(r, :channel, t) is null"
+);
+
+const NEVER_SENT_AMONG: &str =
+    "select count(*) from refundd.refunds where id = any($1) and state = 'ready' and first_sent_at is null";
+
 // One part for each index that has the refunds of a channel that have not ended.
 const STAYING: Statement = statement!(
     "
@@ -136,8 +147,9 @@ const STAYING: Statement = statement!(
 // Sums are numeric, and may be more than any one amount can be.
 const SUMS: Statement = statement!(
     "
-    select w.currency, w.stays, count(*) as refunds, sum(w.amount_minor)::text as sum
-      from (select r.currency, r.amount_minor, refundd.why_it_stays(r, :channel, t) as stays
+    select w.currency, w.stays, count(*) as refunds, sum(w.amount_minor)::text as sum,
+           array_agg(w.id order by w.due_at, w.id) filter (where :with_ids and w.stays is null) as ids
+      from (select r.id, r.due_at, r.currency, r.amount_minor, refundd.why_it_stays(r, :channel, t) as stays
               from refundd.refunds r left join refundd.channels t on t.channel = :to_channel
              where r.channel = :channel and r.state = 'ready') w
      group by w.currency, w.stays order by w.currency, w.stays nulls first"
@@ -151,6 +163,8 @@ const TARGET: &str = "
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("refunds_by_ref", BY_REF.sql),
     ("never_sent", NEVER_SENT.sql),
+    ("still_never_sent", STILL_NEVER_SENT.sql),
+    ("never_sent_among", NEVER_SENT_AMONG),
     ("staying", STAYING.sql),
     ("waiting_sums", SUMS.sql),
     ("newest_refund", NEWEST),
@@ -209,6 +223,30 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
+    /// Those of these refunds that are in the channel and may go.
+    pub async fn still_never_sent(
+        &self,
+        channel: &str,
+        look: &BulkLook,
+        ids: &[RefundId],
+    ) -> Result<Vec<RefundId>, StoreError> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        let query = bind!(STILL_NEVER_SENT, channel: channel, to_channel: look.target(), id: ids);
+        let rows = query.all(&self.db.patient()).await.doing("look for refunds that were never sent")?;
+        Ok(rows.iter().map(|row| RefundId(row.get("id"))).collect())
+    }
+
+    /// How many of these refunds wait, in whatever channel, and were never sent.
+    pub async fn never_sent_among(&self, ids: &[RefundId]) -> Result<u64, StoreError> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        let count: i64 = sqlx::query_scalar(NEVER_SENT_AMONG)
+            .bind(&ids)
+            .one(&self.db.patient())
+            .await
+            .doing("look for refunds that were never sent")?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
+
     /// The refunds of a channel that have not ended and may not go, up to the refund `newest`, in the order of their ids.
     pub async fn staying(
         &self,
@@ -222,9 +260,14 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// What waits in a channel, by currency, and by whether it may go.
-    pub async fn waiting_sums(&self, channel: &str, look: &BulkLook) -> Result<Vec<WaitingSum>, StoreError> {
-        let query = bind!(SUMS, channel: channel, to_channel: look.target());
+    /// What waits in a channel, by currency, and by whether it may go. `with_ids` names the refunds that go, too.
+    pub async fn waiting_sums(
+        &self,
+        channel: &str,
+        look: &BulkLook,
+        with_ids: bool,
+    ) -> Result<Vec<WaitingSum>, StoreError> {
+        let query = bind!(SUMS, channel: channel, to_channel: look.target(), with_ids: with_ids);
         let rows = query.all(&self.db.patient()).await.doing("count what waits in a channel")?;
         let sum = |row: &PgRow| {
             Ok(WaitingSum {
@@ -232,6 +275,7 @@ impl Store {
                 stays: stays_of(row, 0)?,
                 refunds: u64::try_from(row.get::<i64, _>("refunds")).unwrap_or(0),
                 sum: row.get::<&str, _>("sum").parse().unwrap_or(i128::MAX),
+                ids: row.get::<Option<Vec<i64>>, _>("ids").into_iter().flatten().map(RefundId).collect(),
             })
         };
         rows.iter().map(sum).collect()

@@ -1,5 +1,6 @@
 //! The command line: what it prints and how it exits is interface.
 
+mod backlog;
 mod cancel;
 mod dev;
 mod export;

@@ -128,6 +128,40 @@ async fn a_whole_channel_moves_only_when_somebody_says_so_and_as_far_as_there_is
 }
 
 #[tokio::test]
+async fn a_channel_moves_whole_or_fails_where_nodes_of_the_other_channel_make_room_meanwhile() {
+    let scratch = Scratch::with_refunds(60).await;
+    scratch.publish("globex").await;
+    scratch.sql("update refundd.channels set max_backlog = 7 where channel = 'globex'").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let ended = tokio_util::sync::CancellationToken::new();
+    let sends = async {
+        while !ended.is_cancelled() {
+            // One at a time, as a node with one request at a time does.
+            scratch
+                .sql(
+                    "update refundd.refunds set state = 'cancelled', settled_at = now()
+                      where id = (select min(id) from refundd.refunds where channel = 'globex' and state = 'ready')",
+                )
+                .await;
+        }
+    };
+    let moves = async {
+        let args = [&TO_GLOBEX[..], &["--reason", "acme is down", "--yes"]].concat();
+        let path = config.path().to_owned();
+        let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+        let run = move || refundd(&path, &args.iter().map(String::as_str).collect::<Vec<_>>());
+        let output = tokio::task::spawn_blocking(run).await.unwrap();
+        ended.cancel();
+        output
+    };
+    let (output, ()) = tokio::join!(moves, sends);
+    let left = scratch.number("select count(*) from refundd.refunds where channel = 'acme'").await;
+    let said = text(&output);
+    assert_eq!(output.status.success(), left == 0, "{left} are left: {said}");
+    assert!(left == 0 || said.contains("max_backlog"), "{said}");
+}
+
+#[tokio::test]
 async fn what_a_command_line_lacks_or_names_wrongly_is_named() {
     let scratch = scratch().await;
     let config = file(&scratch.file("a", UNLIMITED));

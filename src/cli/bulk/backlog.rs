@@ -1,0 +1,169 @@
+//! A channel's whole backlog: the sums, the question, and the change of exactly those refunds that the sums counted.
+//!
+//! Refunds come into a channel while a person reads the sums: a producer's long transaction ends, or somebody moves refunds
+//! here. No bound on ids keeps these out, so the ids themselves are kept.
+
+use std::collections::HashSet;
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use super::{BulkWork, Words};
+use crate::bulk::AT_ONCE;
+use crate::cli::progress::ProgressDisplay;
+use crate::refund::RefundId;
+use crate::refund::text::{counted, shown};
+use crate::store::Stays;
+
+/// How many refunds of a channel that stay are named.
+const MOST_NAMED: usize = 1_000;
+
+impl BulkWork<'_> {
+    /// Changes a channel's backlog: the refunds that the sums count, as far as nodes do not send them meanwhile.
+    pub(super) async fn channel(&mut self, channel: &str, is_agreed: bool) -> anyhow::Result<ExitCode> {
+        let newest = self.store.newest_refund().await?;
+        let sums = if self.is_dry {
+            self.bulk.sums(channel).await?
+        } else {
+            self.bulk.sums_with_ids(channel).await?
+        };
+        let would = format!("{} {}", if self.is_dry { "would be" } else { "can be" }, self.words.done);
+        for sum in &sums {
+            let does = match sum.stays {
+                None => would.clone(),
+                Some(why) => {
+                    format!("{}: {}", if sum.refunds == 1 { "stays" } else { "stay" }, self.because(why))
+                }
+            };
+            let refunds = counted(sum.refunds, "refund");
+            println!("{}: {refunds} of {} in minor units {does}", sum.currency, sum.sum);
+        }
+        if let Some(room) = self.bulk.room().await? {
+            let room = counted(room, "refund");
+            println!("Channel `{}` has room for {room} (max_backlog)", self.words.target);
+        }
+        if self.is_dry || sums.iter().all(|sum| sum.stays.is_some()) {
+            self.name_staying(channel, newest).await?;
+            println!("Nothing was changed.");
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !is_agreed && !agrees(self.words)? {
+            eprintln!("Nothing was changed.");
+            return Ok(ExitCode::FAILURE);
+        }
+        let ids: Vec<RefundId> = sums.into_iter().flat_map(|sum| sum.ids).collect();
+        let (mut progress, mut is_full, mut given_back) = (ProgressDisplay::new(), false, 0);
+        for ids in ids.chunks(AT_ONCE) {
+            let mut left: HashSet<RefundId> = ids.iter().copied().collect();
+            loop {
+                let (ready, gone) = self.bulk.these_of(channel, ids).await.with_context(|| self.so_far())?;
+                for refund in &gone {
+                    self.done.add(&refund.money);
+                    left.remove(&refund.id);
+                }
+                self.withdraw(&gone).await;
+                progress.show(|| format!("{} {}", self.done.count(), self.words.done));
+                // Nodes may have claimed the others, and then the next look finds none. Or the other channel has no room.
+                if gone.len() == ready {
+                    break;
+                }
+                is_full =
+                    gone.is_empty() && self.bulk.room().await.with_context(|| self.so_far())? == Some(0);
+                if is_full {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            if is_full {
+                break;
+            }
+            let left: Vec<RefundId> = left.into_iter().collect();
+            given_back += self.store.never_sent_among(&left).await.with_context(|| self.so_far())?;
+        }
+        progress.clear();
+        self.tell(0, 0, 0);
+        self.name_staying(channel, newest).await?;
+        if is_full {
+            eprintln!(
+                "refundd: channel `{}` has as many refunds waiting as its max_backlog allows: the other refunds stay",
+                self.words.target
+            );
+            return Ok(ExitCode::FAILURE);
+        }
+        self.tell_what_was_left(ids.len(), given_back);
+        self.tell_what_came(channel).await?;
+        Ok(if given_back == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Says how many of the refunds that the sums counted were not changed.
+    fn tell_what_was_left(&self, counted_by_sums: usize, still_wait: u64) {
+        let left = u64::try_from(counted_by_sums).unwrap_or(u64::MAX).saturating_sub(self.done.count());
+        if left > 0 {
+            let were = if left == 1 { "was" } else { "were" };
+            let wait = match still_wait {
+                0 => String::new(),
+                many => format!("; {many} of them still wait, here or in another channel"),
+            };
+            eprintln!(
+                "refundd: {} of these sums {were} not {}: a node claimed them, or somebody else changed them{wait}",
+                counted(left, "refund"),
+                self.words.done
+            );
+        }
+    }
+
+    /// Says how many refunds could go now that the sums did not count, or that a node gave back since.
+    async fn tell_what_came(&self, channel: &str) -> anyhow::Result<()> {
+        let sums = self.bulk.sums(channel).await?;
+        let came = sums.iter().filter(|sum| sum.stays.is_none()).map(|sum| sum.refunds).sum();
+        if came > 0 {
+            eprintln!(
+                "refundd: {} of channel {} can still be {}, and came since these sums, or a node gave {} back; repeat the command",
+                counted(came, "refund"),
+                shown(channel),
+                self.words.done,
+                if came == 1 { "it" } else { "them" },
+            );
+        }
+        Ok(())
+    }
+
+    /// Names the first refunds of a channel that stay.
+    async fn name_staying(&self, channel: &str, newest: RefundId) -> anyhow::Result<()> {
+        let mut staying = self.bulk.staying(channel, newest, MOST_NAMED + 1).await?;
+        let has_more = staying.len() > MOST_NAMED;
+        staying.truncate(MOST_NAMED);
+        self.name(&staying);
+        if has_more {
+            eprintln!("refundd: more refunds of channel {} stay", shown(channel));
+        }
+        Ok(())
+    }
+
+    /// Why the `ready` refunds of a sum stay.
+    fn because(&self, why: Stays) -> String {
+        let target = self.words.target;
+        match why {
+            Stays::SentBefore => "sent before".to_owned(),
+            Stays::DeadlinePassed => "past the deadline".to_owned(),
+            Stays::AmountTooHigh => format!("above what channel `{target}` takes (max_amount_minor)"),
+            Stays::CardNumber => {
+                format!("it holds what looks like a card number, which channel `{target}` does not take")
+            }
+            Stays::State(_) | Stays::OtherChannel => "claimed meanwhile".to_owned(),
+        }
+    }
+}
+
+/// Asks a person about a channel's whole backlog.
+fn agrees(words: Words<'_>) -> anyhow::Result<bool> {
+    if !stdin().is_terminal() {
+        bail!("{}: look with --dry-run, and add --yes; nothing was changed", words.unasked);
+    }
+    eprint!("{} [y/N] ", words.question);
+    stderr().flush()?;
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
