@@ -1,5 +1,6 @@
 //! Which refunds a command is about: their refs, from the command line or from a file, or a whole channel.
 
+use std::collections::HashSet;
 use std::io::stdin;
 use std::path::{Path, PathBuf};
 
@@ -8,6 +9,7 @@ use anyhow::{Context, bail};
 /// Which refunds a command is about.
 #[derive(Debug)]
 pub(in crate::cli) enum Which {
+    /// Each ref stands here once.
     Refs(Vec<String>),
     /// All refunds of this channel.
     Channel(String),
@@ -20,11 +22,23 @@ impl Which {
         channel: Option<String>,
     ) -> anyhow::Result<Which> {
         Ok(match (channel, file) {
-            (_, Some(file)) => Which::Refs(read_refs(file)?),
+            (_, Some(file)) => Which::Refs(each_once(read_refs(file)?)),
             (Some(channel), None) => Which::Channel(channel),
-            (None, None) => Which::Refs(refs),
+            (None, None) => Which::Refs(each_once(refs)),
         })
     }
+}
+
+/// In the order in which they were named first.
+fn each_once(mut refs: Vec<String>) -> Vec<String> {
+    let (named, mut seen) = (refs.len(), HashSet::new());
+    refs.retain(|name| seen.insert(name.clone()));
+    match named - refs.len() {
+        0 => {}
+        1 => eprintln!("refundd: 1 repeated ref, which counts once"),
+        repeated => eprintln!("refundd: {repeated} repeated refs, each of which counts once"),
+    }
+    refs
 }
 
 fn read_refs(file: &Path) -> anyhow::Result<Vec<String>> {

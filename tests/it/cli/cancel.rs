@@ -86,6 +86,20 @@ async fn a_file_names_refunds_one_on_each_line() {
 }
 
 #[tokio::test]
+async fn a_ref_that_a_long_file_repeats_counts_once() {
+    let scratch = Scratch::with_refunds(1_000).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let refs: Vec<String> = (1..=1_000).chain([1]).map(|n| format!("R-{n}")).collect();
+    let refs = file(&refs.join("\n"));
+    for (manner, done) in [("--dry-run", "1000 would be cancelled\n"), ("--reason=x", "1000 cancelled\n")] {
+        let output = refundd(config.path(), &["cancel", "--file", refs.path().to_str().unwrap(), manner]);
+        let said = text(&output);
+        assert!(output.status.success() && said.contains(done), "{said}");
+        assert!(said.contains("1 repeated ref, which counts once") && !said.contains("before"), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_channels_backlog_is_cancelled_only_by_somebody_who_says_so() {
     let scratch = scratch().await;
     let config = file(&scratch.file("a", UNLIMITED));
