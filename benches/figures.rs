@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use playground::bank::Step;
 use playground::load::{ANY, Caller, arrived, end, limited, redis_calls, save, unlimited};
 use playground::stage::Stage;
+use refundd::caller::Names;
 use refundd::refund::State;
 use refundd::store::{Filter, Store};
 use rustix::process::Signal;
@@ -192,7 +193,7 @@ async fn kill() -> anyhow::Result<()> {
     let shown_refs: std::collections::HashSet<String> = {
         let mut refs = std::collections::HashSet::new();
         for state in [State::Review, State::Unknown] {
-            let filter = Filter { state: Some(state), limit: 1000, ..Filter::default() };
+            let filter = Filter { state: Some(state), limit: 1000, ..Filter::of(Names::All) };
             refs.extend(store.list(&filter).await?.into_iter().map(|r| r.refund_ref));
         }
         refs

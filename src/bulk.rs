@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::bucket::Bucket;
+use crate::caller::Names;
 use crate::refund::{ChannelName, Refund, RefundId, State};
 use crate::store::{BulkLook, Canceller, Move, Stays, Store, StoreError, Waiting, WaitingSum};
 
@@ -74,13 +75,8 @@ pub struct Bulk {
 }
 
 impl Bulk {
-    /// `channels` are those whose refunds exist for the one who gives the order; `None` for all.
-    pub async fn new(
-        store: Store,
-        deed: Deed,
-        channels: Option<Vec<String>>,
-        is_dry: bool,
-    ) -> Result<Bulk, StoreError> {
+    /// `channels` are those whose refunds exist for the one who gives the order.
+    pub async fn new(store: Store, deed: Deed, channels: Names, is_dry: bool) -> Result<Bulk, StoreError> {
         let (moves, room) = match &deed {
             Deed::Cancel(_) => (None, None),
             Deed::Move(Move { from, to, .. }) => (

@@ -17,6 +17,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::bank::{NotDelivered, Webhook};
+use crate::caller::Names;
 use crate::failing::Failing;
 use crate::node::{Node, jittered};
 use crate::store::{Change, ChangeFilter, StoreError};
@@ -206,7 +207,7 @@ impl Notifier {
             window.skip_to(to);
         }
         let limit = u32::try_from(window.room()).unwrap_or(u32::MAX).min(Self::AT_ONCE);
-        let filter = ChangeFilter { after: window.read_until(), limit, ..ChangeFilter::default() };
+        let filter = ChangeFilter { after: window.read_until(), limit, ..ChangeFilter::of(Names::All) };
         let page = self.node.store.changes(&filter, reach.whole_until).await?;
         let is_last = !page.more;
         window.add(page, Instant::now());

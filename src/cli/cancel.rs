@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use super::bulk::{BulkWork, Manner, Which, Words};
 use crate::bulk::{Bulk, Deed};
+use crate::caller::Names;
 use crate::config::Config;
 use crate::refund::text::shown;
 use crate::store::Canceller;
@@ -46,7 +47,7 @@ pub(super) async fn cancel(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let store = super::store(config).await?;
     let canceller = Canceller {
         // A refund of the backlog that somebody moves away meanwhile stays.
-        channels: channel.clone().map(|channel| vec![channel]),
+        channels: channel.clone().map_or(Names::All, |channel| Names::These([channel].into())),
         name: Some(manner.by.name()?),
         why: manner.reason()?,
         never_sent: true,
@@ -64,6 +65,6 @@ pub(super) async fn cancel(args: Args, config: &Config) -> anyhow::Result<ExitCo
         target: "",
     };
     let which = Which::of(refs, file.as_ref(), channel)?;
-    let bulk = Bulk::new(store.clone(), Deed::Cancel(canceller), None, manner.dry_run).await?;
+    let bulk = Bulk::new(store.clone(), Deed::Cancel(canceller), Names::All, manner.dry_run).await?;
     BulkWork::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use crate::caller::Names;
 use crate::config::duration;
 use crate::desk::change::change;
 use crate::refund::RefundId;
@@ -32,7 +33,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn log(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
-    let mut filter = EventFilter { since: args.since, ..EventFilter::default() };
+    let mut filter = EventFilter { since: args.since, ..EventFilter::of(Names::All) };
     if let Some(about) = &args.about {
         aim(&mut filter, about, store).await?;
     }
@@ -73,7 +74,7 @@ async fn aim(filter: &mut EventFilter, about: &str, store: &Store) -> anyhow::Re
         filter.channel = Some(about.to_owned());
         return Ok(());
     }
-    let of_ref = Filter { refund_ref: Some(about.to_owned()), limit: 1, ..Filter::default() };
+    let of_ref = Filter { refund_ref: Some(about.to_owned()), limit: 1, ..Filter::of(Names::All) };
     let named = store.list(&of_ref).await?.first().map(|refund| refund.id);
     let by_id = async {
         let Ok(id) = about.parse() else { return Ok(None) };

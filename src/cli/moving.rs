@@ -7,6 +7,7 @@ use anyhow::bail;
 
 use super::bulk::{BulkWork, Manner, Which, Words};
 use crate::bulk::{Bulk, Deed};
+use crate::caller::Names;
 use crate::config::Config;
 use crate::refund::text::shown;
 use crate::store::Move;
@@ -65,6 +66,6 @@ pub(super) async fn moving(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let channel = refs.is_empty().then(|| from.clone());
     let which = Which::of(refs, file.as_ref(), channel)?;
     let order = Move { from, to: to.clone(), who, why: why.unwrap_or_default() };
-    let bulk = Bulk::new(store.clone(), Deed::Move(order), None, manner.dry_run).await?;
+    let bulk = Bulk::new(store.clone(), Deed::Move(order), Names::All, manner.dry_run).await?;
     BulkWork::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
 }

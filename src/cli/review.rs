@@ -17,6 +17,7 @@ use serde_json::json;
 use self::named::NamedRefund;
 use self::settle::{Choice, settle};
 use super::guesses::Meanings;
+use crate::caller::Names;
 use crate::refund::text::{counted, shown, shown_json};
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Filter, ProposalFilter, Store, WaitingProposal};
@@ -134,7 +135,7 @@ async fn list(args: &Listed, store: &Store) -> anyhow::Result<ExitCode> {
         channel: args.channel.clone(),
         state: Some(State::Review),
         limit: 1000,
-        ..Filter::default()
+        ..Filter::of(Names::All)
     };
     let mut total = 0;
     loop {
@@ -180,7 +181,7 @@ async fn list_proposals(args: &Listed, store: &Store) -> anyhow::Result<usize> {
         super::channel_exists(store, "--channel", channel).await?;
     }
     let mut filter =
-        ProposalFilter { channel: args.channel.clone(), limit: 1000, ..ProposalFilter::default() };
+        ProposalFilter { channel: args.channel.clone(), limit: 1000, ..ProposalFilter::of(Names::All) };
     let mut total = 0;
     loop {
         let proposals = store.proposals(&filter).await?;

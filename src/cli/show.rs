@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use serde_json::json;
 
+use crate::caller::Names;
 use crate::config::Config;
 use crate::desk;
 use crate::desk::channel::ChannelStatus;
@@ -31,7 +32,7 @@ pub(super) struct Args {
 
 pub(super) async fn show(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     let store = super::store(config).await?;
-    let found = store.find(&args.name, None, MOST).await?;
+    let found = store.find(&args.name, &Names::All, MOST).await?;
     let story = match found.as_slice() {
         [] => bail!(
             "no refund has the ref, id, request id, bank reference or payment ref `{}`",

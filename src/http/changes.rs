@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Api, Json, Problem, Who, named_channel};
+use crate::caller::Names;
 use crate::refund::ChannelName;
 use crate::refund::draft::FieldError;
 use crate::store::{Change, ChangeFilter, ChangePage, JournalReach};
@@ -49,7 +50,7 @@ pub(super) async fn list(
 ) -> Result<Json<ChangeList>, Problem> {
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
-    let (after, filter) = filter(pairs).map_err(Problem::invalid)?;
+    let (after, filter) = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let _one_of_few = api.lists.place(&who).await;
     // Before the work: a caller that does not read its answers must not keep Postgres and this node busy with more.
@@ -59,7 +60,7 @@ pub(super) async fn list(
     })?;
     let store = &api.node.store;
     let reach = store.journal_is_whole_until().await.map_err(|error| Problem::store(&error))?;
-    let filter = ChangeFilter { after: place(after, reach)?, channels: who.channels(), ..filter };
+    let filter = ChangeFilter { after: place(after, reach)?, ..filter };
     let read = store.changes(&filter, reach.whole_until).await.map_err(|error| Problem::store(&error))?;
     page(&read, MOST_BYTES_OF_A_PAGE).map(Json)
 }
@@ -111,8 +112,9 @@ fn page(read: &ChangePage, most_bytes: usize) -> Result<ChangeList, Problem> {
 }
 
 /// Reads the query. The error names every wrong parameter.
-fn filter(pairs: Vec<(String, String)>) -> Result<(After, ChangeFilter), Vec<FieldError>> {
-    let (mut after, mut filter) = (After::Oldest, ChangeFilter { limit: LIMIT, ..ChangeFilter::default() });
+fn filter(pairs: Vec<(String, String)>, channels: Names) -> Result<(After, ChangeFilter), Vec<FieldError>> {
+    let (mut after, mut filter) =
+        (After::Oldest, ChangeFilter { limit: LIMIT, ..ChangeFilter::of(channels) });
     let (mut wrong, mut seen) = (Vec::new(), Vec::new());
     for (name, text) in pairs {
         let problem = if seen.contains(&name) {
@@ -162,7 +164,7 @@ mod tests {
 
     fn parsed(query: &str) -> Result<(After, ChangeFilter), Vec<FieldError>> {
         let uri = format!("/?{query}").parse().unwrap();
-        filter(Query::try_from_uri(&uri).unwrap().0)
+        filter(Query::try_from_uri(&uri).unwrap().0, Names::All)
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Api, Json, Problem, Who, named_channel};
+use crate::caller::Names;
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, RefundId};
 use crate::store::{Event, EventFilter, EventPage};
@@ -35,7 +36,7 @@ pub(super) async fn list(
 ) -> Result<Json<EventList>, Problem> {
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
-    let filter = EventFilter { channels: who.channels(), ..filter(pairs).map_err(Problem::invalid)? };
+    let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let _one_of_few = api.lists.place(&who).await;
     let EventPage { events, next } =
@@ -44,8 +45,8 @@ pub(super) async fn list(
 }
 
 /// Reads the query. The error names every wrong parameter.
-fn filter(pairs: Vec<(String, String)>) -> Result<EventFilter, Vec<FieldError>> {
-    let mut filter = EventFilter { limit: LIMIT, ..EventFilter::default() };
+fn filter(pairs: Vec<(String, String)>, channels: Names) -> Result<EventFilter, Vec<FieldError>> {
+    let mut filter = EventFilter { limit: LIMIT, ..EventFilter::of(channels) };
     let (mut wrong, mut seen) = (Vec::new(), Vec::new());
     for (name, text) in pairs {
         let problem = if seen.contains(&name) {
@@ -99,7 +100,7 @@ mod tests {
 
     fn parsed(query: &str) -> Result<EventFilter, Vec<FieldError>> {
         let uri = format!("/?{query}").parse().unwrap();
-        filter(Query::try_from_uri(&uri).unwrap().0)
+        filter(Query::try_from_uri(&uri).unwrap().0, Names::All)
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(super) async fn find(
     }
     let found = {
         let _one_of_few = api.lists.place(&who).await;
-        api.node.store.find(&q, who.channels(), MOST).await.map_err(|error| Problem::store(&error))?
+        api.node.store.find(&q, &who.channels(), MOST).await.map_err(|error| Problem::store(&error))?
     };
     if found.is_empty() {
         let detail = "no refund has this ref, id, request id, bank reference or payment ref".to_owned();

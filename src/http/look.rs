@@ -10,6 +10,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Api, Json, Problem, Who, named_channel};
+use crate::caller::Names;
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId};
 use crate::store::Filter;
@@ -54,7 +55,7 @@ pub(super) async fn list(
 ) -> Result<Json<RefundList>, Problem> {
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
-    let filter = Filter { channels: who.channels(), ..filter(pairs).map_err(Problem::invalid)? };
+    let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let _one_of_few = api.lists.place(&who).await;
     // Before the work: a caller that does not read its answers must not keep Postgres and this node busy with more.
@@ -112,8 +113,8 @@ fn refund_id(text: &str) -> Result<RefundId, Problem> {
 }
 
 /// Reads the query. The error names every wrong parameter.
-fn filter(pairs: Pairs) -> Result<Filter, Vec<FieldError>> {
-    let mut filter = Filter { limit: LIMIT, ..Filter::default() };
+fn filter(pairs: Pairs, channels: Names) -> Result<Filter, Vec<FieldError>> {
+    let mut filter = Filter { limit: LIMIT, ..Filter::of(channels) };
     let mut wrong = Vec::new();
     let mut seen = HashSet::new();
     for (name, text) in pairs {
@@ -167,7 +168,7 @@ mod tests {
 
     fn parsed(query: &str) -> Result<Filter, Vec<FieldError>> {
         let uri = format!("/?{query}").parse().unwrap();
-        filter(Query::try_from_uri(&uri).unwrap().0)
+        filter(Query::try_from_uri(&uri).unwrap().0, Names::All)
     }
 
     #[test]

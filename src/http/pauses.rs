@@ -152,7 +152,7 @@ async fn write(
 
 /// Refuses callers that have some channels only.
 pub(super) fn has_all_channels(who: &Who) -> Result<(), Problem> {
-    if who.channels().is_none() {
+    if who.has_all_channels() {
         return Ok(());
     }
     let detail =

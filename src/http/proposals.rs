@@ -15,6 +15,7 @@ mod result;
 pub(super) use self::result::{OpinionResult, OpinionResults};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
 use super::{Api, Json, Problem, Who, json, named_channel};
+use crate::caller::Names;
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, ProposalId};
 use crate::store::{ProposalFilter, SecondOpinion, StoreError, WaitingProposal};
@@ -62,7 +63,7 @@ pub(super) async fn list(
 ) -> Result<Json<ProposalPage>, Problem> {
     let Query(pairs) =
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
-    let filter = ProposalFilter { channels: who.channels(), ..filter(pairs).map_err(Problem::invalid)? };
+    let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let _one_of_few = api.lists.place(&who).await;
     let most_bytes = filter.limit as usize * MOST_BYTES_OF_A_PROPOSAL;
@@ -117,7 +118,7 @@ pub(super) async fn carry_out(api: Api, who: Who, opinions: Opinions) -> Result<
 
 /// Whether the proposal exists for the caller. A proposal's channel never changes.
 async fn exists(api: &Api, who: &Who, id: ProposalId) -> Result<bool, StoreError> {
-    if who.channels().is_none() {
+    if who.has_all_channels() {
         return Ok(true);
     }
     let channel = api.node.store.channel_of_proposal(id).await?;
@@ -161,8 +162,8 @@ fn read(
 }
 
 /// Reads the query. The error names every wrong parameter.
-fn filter(pairs: Vec<(String, String)>) -> Result<ProposalFilter, Vec<FieldError>> {
-    let mut filter = ProposalFilter { limit: LIMIT, ..ProposalFilter::default() };
+fn filter(pairs: Vec<(String, String)>, channels: Names) -> Result<ProposalFilter, Vec<FieldError>> {
+    let mut filter = ProposalFilter { limit: LIMIT, ..ProposalFilter::of(channels) };
     let (mut wrong, mut seen) = (Vec::new(), HashSet::new());
     for (name, text) in pairs {
         let problem = match name.as_str() {
@@ -200,7 +201,7 @@ mod tests {
 
     fn parsed(query: &str) -> Result<ProposalFilter, Vec<FieldError>> {
         let uri = format!("/?{query}").parse().unwrap();
-        filter(Query::try_from_uri(&uri).unwrap().0)
+        filter(Query::try_from_uri(&uri).unwrap().0, Names::All)
     }
 
     #[test]

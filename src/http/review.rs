@@ -86,7 +86,7 @@ pub(super) async fn carry_out(
         for &named in &decisions.refunds {
             // Only a move changes a refund's channel. It moves `ready` refunds alone, about which nobody decides, and makes
             // a new version.
-            if who.channels().is_some()
+            if !who.has_all_channels()
                 && api
                     .node
                     .store

@@ -3,6 +3,7 @@
 //! Objects of other callers do not exist for a caller: a handler answers as if there were none. [`super::access`] finds out
 //! who it is.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -10,8 +11,8 @@ use axum::http::request::Parts;
 use serde_json::{Map, Value};
 
 use super::Problem;
-use crate::caller::Caller;
 use crate::caller::scope::CallerScope;
+use crate::caller::{Caller, Names};
 use crate::refund::draft::FieldError;
 use crate::refund::{CallerName, NewRefund, card, text};
 
@@ -43,13 +44,18 @@ impl Who {
         }
     }
 
-    /// The channels whose objects exist for the caller; `None` for all.
-    pub(super) fn channels(&self) -> Option<Vec<String>> {
+    /// The channels whose objects exist for the caller.
+    pub(super) fn channels(&self) -> Names {
         match self {
-            Who::Anyone => None,
-            Who::Stranger => Some(Vec::new()),
-            Who::Caller(caller) => caller.channels.these(),
+            Who::Anyone => Names::All,
+            Who::Stranger => Names::These(BTreeSet::new()),
+            Who::Caller(caller) => caller.channels.clone(),
         }
+    }
+
+    /// Whether the objects of every channel exist for the caller.
+    pub(super) fn has_all_channels(&self) -> bool {
+        self.channels() == Names::All
     }
 
     /// Whether this limit exists for the caller.
@@ -78,7 +84,7 @@ impl Who {
     /// Why a server of refundd's fails, as the caller may read it. The reason has the server's address, which a caller for some
     /// channels does not need.
     pub(super) fn server_reason<'w>(&self, why: &'w str) -> &'w str {
-        if self.channels().is_none() { why } else { "the reason is for callers with all channels" }
+        if self.has_all_channels() { why } else { "the reason is for callers with all channels" }
     }
 
     /// The caller's name; `None` while the configuration has no callers.

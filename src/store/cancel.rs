@@ -7,13 +7,14 @@ use super::connections::Ask;
 use super::look::read_refund;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
+use crate::caller::Names;
 use crate::refund::{Refund, RefundId, State};
 
-/// Who cancels refunds, and why. The default is a producer, and reaches every channel.
-#[derive(Debug, Clone, Default)]
+/// Who cancels refunds, and why.
+#[derive(Debug, Clone)]
 pub struct Canceller {
-    /// The channels whose refunds exist for this canceller; `None` for all.
-    pub channels: Option<Vec<String>>,
+    /// The channels whose refunds exist for this canceller.
+    pub channels: Names,
     /// The name in the journal; `None` for "its producer".
     pub name: Option<String>,
     pub why: Option<String>,
@@ -22,6 +23,11 @@ pub struct Canceller {
 }
 
 impl Canceller {
+    /// The producer of the refunds, who gives no reason.
+    pub fn producer(channels: Names) -> Canceller {
+        Canceller { channels, name: None, why: None, never_sent: false }
+    }
+
     fn name(&self) -> &str {
         self.name.as_deref().unwrap_or("its producer")
     }
@@ -60,14 +66,14 @@ impl Store {
             seen: seen,
             why: why,
             who: canceller.name(),
-            channels: channels,
+            channels: channels.these(),
             never_sent: never_sent,
         );
         let row = query.maybe(&self.db).await.doing("cancel a refund")?;
         if let Some(row) = &row {
             return Ok(Cancelled::Now(read_refund(row)?));
         }
-        let exists = |refund: &Refund| channels.as_ref().is_none_or(|names| names.contains(&refund.channel));
+        let exists = |refund: &Refund| channels.has(&refund.channel);
         Ok(match self.refund(id).await?.filter(exists) {
             None => Cancelled::NoSuchRefund,
             Some(refund) if refund.state == State::Cancelled => Cancelled::Already(refund),
@@ -88,7 +94,7 @@ impl Store {
             seen: None::<i32>,
             why: canceller.why,
             who: canceller.name(),
-            channels: canceller.channels,
+            channels: canceller.channels.these(),
             never_sent: true,
         );
         let rows = query.all(&self.db.patient()).await.doing("cancel refunds")?;

@@ -14,6 +14,7 @@ use sqlx::postgres::PgRow;
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, micros, timestamp};
+use crate::caller::Names;
 
 /// One change of a refund's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -46,15 +47,22 @@ fn as_text<S: serde::Serializer>(cursor: &i64, to: S) -> Result<S::Ok, S::Error>
 }
 
 /// Which changes to read.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ChangeFilter {
     /// Only changes behind this place.
     pub after: i64,
-    /// The channels that exist for the one who asks; `None` for all.
-    pub channels: Option<Vec<String>>,
+    /// The channels that exist for the one who asks.
+    pub channels: Names,
     pub channel: Option<String>,
     /// The most changes of the answer.
     pub limit: u32,
+}
+
+impl ChangeFilter {
+    /// All changes of these channels. `limit` is 0: set it, too.
+    pub fn of(channels: Names) -> ChangeFilter {
+        ChangeFilter { channels, after: 0, channel: None, limit: 0 }
+    }
 }
 
 /// Some changes, oldest first.
@@ -150,13 +158,13 @@ impl Store {
 
     /// Reads the changes behind a place, up to the line `until`, of which [`JournalReach::whole_until`] says that no line is missing.
     pub async fn changes(&self, filter: &ChangeFilter, until: i64) -> Result<ChangePage, StoreError> {
-        let is_of_all = filter.channel.is_none() && filter.channels.is_none();
+        let is_of_all = filter.channel.is_none() && filter.channels == Names::All;
         let most_lines = i64::from(if is_of_all { Self::LINES_OF_ALL } else { Self::LINES });
         let query = bind!(
             CHANGES,
             after: filter.after,
             until: until,
-            channels: filter.channels,
+            channels: filter.channels.these(),
             channel: filter.channel,
             most_lines: most_lines,
             most: i64::from(filter.limit),

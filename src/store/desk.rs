@@ -12,6 +12,7 @@ use super::journal::{Evidence, read_evidence};
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, timestamp};
+use crate::caller::Names;
 use crate::refund::{Refund, RefundId};
 
 /// The permits of one second.
@@ -39,11 +40,11 @@ pub struct AnswerSecond {
 }
 
 /// Which refunds in review to list, the lowest id first.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ReviewFilter {
     pub channel: Option<String>,
-    /// The channels whose refunds exist for the one who asks; `None` for all.
-    pub channels: Option<Vec<String>>,
+    /// The channels whose refunds exist for the one who asks.
+    pub channels: Names,
     /// Only refunds with a higher id.
     pub after: Option<RefundId>,
     pub most: u32,
@@ -228,7 +229,7 @@ impl Store {
         let query = bind!(
             REVIEW_PAGE,
             channel: filter.channel,
-            channels: filter.channels,
+            channels: filter.channels.these(),
             after: filter.after.map_or(0, |id| id.0),
             most: i64::from(filter.most),
         );
@@ -255,20 +256,18 @@ impl Store {
     /// All nodes that have a row; of those that live, the first leads.
     pub async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
         let rows = sqlx::query(NODES).all(&self.db).await.doing("list the nodes")?;
-        Ok(rows
-            .iter()
-            .map(|row| NodeRow {
-                name: row.get("name"),
-                version: row.get("version"),
-                bucket: row.get("bucket"),
-                channels: row.get("channels"),
-                config_digest: row.get("config_digest"),
-                started_at: timestamp(row, "started_us"),
-                seen_at: timestamp(row, "seen_us"),
-                lives: row.get("lives"),
-                redis_trouble: row.get("redis_trouble"),
-            })
-            .collect())
+        let read = |row: &PgRow| NodeRow {
+            name: row.get("name"),
+            version: row.get("version"),
+            bucket: row.get("bucket"),
+            channels: row.get("channels"),
+            config_digest: row.get("config_digest"),
+            started_at: timestamp(row, "started_us"),
+            seen_at: timestamp(row, "seen_us"),
+            lives: row.get("lives"),
+            redis_trouble: row.get("redis_trouble"),
+        };
+        Ok(rows.iter().map(read).collect())
     }
 
     /// What the living nodes see of a channel's bank; without a channel, of all banks with which something is wrong.

@@ -14,6 +14,7 @@ use sqlx::postgres::PgRow;
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, micros, timestamp};
+use crate::caller::Names;
 use crate::refund::RefundId;
 
 /// One event.
@@ -67,13 +68,13 @@ impl FromStr for EventCursor {
 }
 
 /// Which events to read, newest first.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct EventFilter {
     pub channel: Option<String>,
     /// Only events about this refund.
     pub refund: Option<RefundId>,
-    /// The channels that exist for the one who asks; `None` for all. The pauses of everything are about each of them.
-    pub channels: Option<Vec<String>>,
+    /// The channels that exist for the one who asks. The pauses of everything are about each of them.
+    pub channels: Names,
     /// Only events about a whole channel, a limit or a node, and none about a single refund.
     pub without_refunds: bool,
     /// Only events at most so old, by Postgres's clock.
@@ -86,6 +87,23 @@ pub struct EventFilter {
     pub after: Option<EventCursor>,
     /// The most events of the answer.
     pub limit: u32,
+}
+
+impl EventFilter {
+    /// All events of these channels. `limit` is 0: set it, too.
+    pub fn of(channels: Names) -> EventFilter {
+        EventFilter {
+            channels,
+            channel: None,
+            refund: None,
+            without_refunds: false,
+            since: None,
+            from: None,
+            to: None,
+            after: None,
+            limit: 0,
+        }
+    }
 }
 
 /// Some events, newest first, and the place behind which the next ones follow; `None` if these are the last.
@@ -168,7 +186,7 @@ impl Store {
         let query = bind!(
             EVENTS,
             channel: filter.channel,
-            channels: filter.channels,
+            channels: filter.channels.these(),
             refund: filter.refund.map(|id| id.0),
             without_refunds: filter.without_refunds,
             since_us: filter.since.map(micros),

@@ -8,6 +8,7 @@ use super::connections::Ask;
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, timestamp};
+use crate::caller::Names;
 use crate::refund::{Refund, RefundId};
 
 /// A refund that was found, and the names that matched: `refund_ref`, `id`, `request_id`, `bank_ref`, `payment_ref`.
@@ -75,20 +76,15 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[("find", FIND.sql), ("progress"
 
 impl Store {
     /// The refunds with this name, newest first, at most `most`: a refund ref, an id, a request id, a bank's reference or a
-    /// payment ref. With `channels`, only refunds of these.
-    pub async fn find(
-        &self,
-        name: &str,
-        channels: Option<Vec<String>>,
-        most: u32,
-    ) -> Result<Vec<Found>, StoreError> {
+    /// payment ref. Only refunds of these channels.
+    pub async fn find(&self, name: &str, channels: &Names, most: u32) -> Result<Vec<Found>, StoreError> {
         // Postgres has no such texts.
         if name.contains('\0') {
             return Ok(Vec::new());
         }
         let id: Option<i64> = name.parse().ok().filter(|_| name.bytes().all(|byte| byte.is_ascii_digit()));
         let request_id = Uuid::parse_str(name).ok();
-        let query = bind!(FIND, name: name, id: id, request_id: request_id, channels: channels, most: i64::from(most));
+        let query = bind!(FIND, name: name, id: id, request_id: request_id, channels: channels.these(), most: i64::from(most));
         let rows = query.all(&self.db.patient()).await.doing("find refunds by a name")?;
         rows.iter().map(|row| Ok(Found { refund: read_refund(row)?, by: row.get("by") })).collect()
     }

@@ -8,6 +8,7 @@ use super::claim::read_money;
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, timestamp};
+use crate::caller::Names;
 use crate::refund::{Refund, RefundId, RequestId, State};
 
 /// The columns of a refund `r` for [`read_refund`]. `sql/save.sql` repeats this text.
@@ -27,17 +28,24 @@ macro_rules! refund_columns {
 pub(super) use refund_columns;
 
 /// Which refunds to list, newest first.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Filter {
     pub refund_ref: Option<String>,
     pub channel: Option<String>,
     pub state: Option<State>,
-    /// The channels whose refunds exist for the one who asks; `None` for all.
-    pub channels: Option<Vec<String>>,
+    /// The channels whose refunds exist for the one who asks.
+    pub channels: Names,
     /// Only refunds saved before this one.
     pub after: Option<RefundId>,
     /// The most refunds of the answer.
     pub limit: u32,
+}
+
+impl Filter {
+    /// All refunds of these channels. `limit` is 0: set it, too.
+    pub fn of(channels: Names) -> Filter {
+        Filter { channels, refund_ref: None, channel: None, state: None, after: None, limit: 0 }
+    }
 }
 
 const ONE: &str = concat!("select ", refund_columns!(), " from refundd.refunds r where r.id = $1");
@@ -98,7 +106,7 @@ impl Store {
             refund_ref: filter.refund_ref,
             channel: filter.channel,
             state: filter.state.map(State::as_str),
-            channels: filter.channels,
+            channels: filter.channels.these(),
             after: filter.after.map(|id| id.0),
             most: i64::from(filter.limit),
         );

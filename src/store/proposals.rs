@@ -18,6 +18,7 @@ use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, statement};
 use super::second_person::NeededFor;
 use super::{Doing, Store, StoreError, timestamp};
+use crate::caller::Names;
 use crate::refund::{Money, ProposalId, Refund, RefundId, State};
 
 /// A decision that waits for a second person. It never changes, so its id is its version, too.
@@ -56,17 +57,24 @@ pub struct WaitingProposal {
 }
 
 /// Which waiting proposals to list, oldest first.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ProposalFilter {
     pub channel: Option<String>,
-    /// The channels whose refunds exist for the one who asks; `None` for all.
-    pub channels: Option<Vec<String>>,
+    /// The channels whose refunds exist for the one who asks.
+    pub channels: Names,
     /// Only proposals about these refunds.
     pub refunds: Option<Vec<RefundId>>,
     /// Only proposals made after this one.
     pub after: Option<ProposalId>,
     /// The most proposals of the answer.
     pub limit: u32,
+}
+
+impl ProposalFilter {
+    /// All waiting proposals of these channels. `limit` is 0: set it, too.
+    pub fn of(channels: Names) -> ProposalFilter {
+        ProposalFilter { channels, channel: None, refunds: None, after: None, limit: 0 }
+    }
 }
 
 /// A second person's answer to a proposal.
@@ -227,7 +235,7 @@ impl Store {
         let query = bind!(
             LIST,
             channel: filter.channel,
-            channels: filter.channels,
+            channels: filter.channels.these(),
             refunds: filter.refunds.as_ref().map(|ids| ids.iter().map(|id| id.0).collect::<Vec<_>>()),
             after: filter.after.map(|id| id.0),
             most: i64::from(filter.limit),

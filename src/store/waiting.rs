@@ -9,15 +9,16 @@ use super::claim::read_money;
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
+use crate::caller::Names;
 use crate::refund::{Money, RefundId, State};
 
 /// Which refunds somebody looks at, and what for.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct BulkLook {
     /// The channel that the refunds leave, and the one they move to; `None` for a cancellation.
     pub moves: Option<(String, String)>,
-    /// The channels whose refunds exist for the one who looks; `None` for all.
-    pub channels: Option<Vec<String>>,
+    /// The channels whose refunds exist for the one who looks.
+    pub channels: Names,
 }
 
 impl BulkLook {
@@ -203,7 +204,7 @@ impl Store {
             refund_ref: refs,
             from_channel: look.source(),
             to_channel: look.target(),
-            channels: look.channels,
+            channels: look.channels.these(),
         );
         let rows = query.all(&self.db.patient()).await.doing("look refunds up")?;
         rows.iter().map(read).collect()

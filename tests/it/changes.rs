@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use playground::bank::Step;
+use refundd::caller::Names;
 use refundd::refund::{RefundId, State};
 use refundd::store::ChangeFilter;
 use serde_json::{Value, json};
@@ -274,7 +275,7 @@ async fn reading_the_feed_writes_nothing() {
     until("the statistics have what the test wrote", async || written().await == 4).await;
     for n in 0..20 {
         let reach = scratch.store.journal_is_whole_until().await.unwrap();
-        let filter = ChangeFilter { after: n % 2, limit: 100, ..ChangeFilter::default() };
+        let filter = ChangeFilter { after: n % 2, limit: 100, ..ChangeFilter::of(Names::All) };
         let page = scratch.store.changes(&filter, reach.whole_until).await.unwrap();
         assert_eq!(page.changes.len(), usize::from(n % 2 == 0));
     }

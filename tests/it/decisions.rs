@@ -6,6 +6,7 @@ mod names;
 mod terminal;
 
 use playground::bank::Step;
+use refundd::caller::Names;
 use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{Cancelled, Canceller, ClaimRequest, Decided, Decision};
@@ -206,7 +207,7 @@ async fn a_cancellation_that_names_a_version_is_refused_once_the_refund_has_move
     assert_eq!(node.post("/v1/refunds/1/cancel", &json!({ "version": 1 })).await.status, 200);
     assert_eq!(node.post("/v1/refunds/2/cancel", &json!({ "verison": 1 })).await.status, 422);
     assert!(matches!(
-        scratch.store.cancel(RefundId(2), None, &Canceller::default()).await.unwrap(),
+        scratch.store.cancel(RefundId(2), None, &Canceller::producer(Names::All)).await.unwrap(),
         Cancelled::Now(_)
     ));
     // The journal has one line for each cancellation, and none for those that changed nothing.

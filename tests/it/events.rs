@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use playground::bank::Step;
+use refundd::caller::Names;
 use refundd::refund::{RefundId, State};
 use refundd::store::{EventFilter, Store};
 use serde_json::{Value, json};
@@ -24,7 +25,7 @@ connect_timeout = "1s"
 
 /// The events of this kind, newest first.
 async fn of_kind(scratch: &Scratch, kind: &str) -> Vec<Value> {
-    let filter = EventFilter { limit: 1000, ..EventFilter::default() };
+    let filter = EventFilter { limit: 1000, ..EventFilter::of(Names::All) };
     let events = scratch.store.events(&filter).await.unwrap().events;
     let all = events.iter().filter(|event| event.kind == kind);
     all.map(|event| serde_json::to_value(event).unwrap()).collect()
@@ -120,7 +121,7 @@ async fn decisions_and_cancellations_leave_who_before_after_and_why() {
         )
         .await;
     scratch.decide(RefundId(1), State::Failed, WHY, "ann").await;
-    scratch.store.cancel(RefundId(2), None, &refundd::store::Canceller::default()).await.unwrap();
+    scratch.store.cancel(RefundId(2), None, &refundd::store::Canceller::producer(Names::All)).await.unwrap();
     let decided = of_kind(&scratch, "decided").await;
     assert_eq!(decided.len(), 1, "{decided:?}");
     assert_eq!((&decided[0]["who"], &decided[0]["reason"]), (&json!("ann"), &json!(WHY)));
@@ -194,7 +195,7 @@ async fn the_log_shows_a_channel_a_refund_and_everything_one_line_an_event() {
         run(&["pause", "acme", "--reason", "bank's maintenance", "--for", "2h", "--by", "ann"]);
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(run(&["resume", "acme", "--reason", "it is over", "--by", "bob"]).0, Some(0));
-    scratch.store.cancel(RefundId(1), None, &refundd::store::Canceller::default()).await.unwrap();
+    scratch.store.cancel(RefundId(1), None, &refundd::store::Canceller::producer(Names::All)).await.unwrap();
     let (code, said) = run(&["log", "acme"]);
     assert_eq!(code, Some(0), "{said}");
     let lines: Vec<&str> = said.lines().collect();

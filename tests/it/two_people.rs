@@ -204,7 +204,10 @@ async fn an_approval_of_a_stale_version_is_refused() {
 }
 
 fn listed() -> refundd::store::ProposalFilter {
-    refundd::store::ProposalFilter { limit: 100, ..Default::default() }
+    refundd::store::ProposalFilter {
+        limit: 100,
+        ..refundd::store::ProposalFilter::of(refundd::caller::Names::All)
+    }
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::io::stdin;
 
 use anyhow::bail;
 
+use crate::caller::Names;
 use crate::refund::text::shown;
 use crate::refund::{Refund, RefundId, State};
 use crate::store::Store;
@@ -36,7 +37,7 @@ impl NamedRefund {
         // The lists show ids with versions so. A ref of another refund may look the same, and both may wait for a decision.
         if let Some((id, seen @ Some(version))) = as_id {
             let name = text.split_once('@').map_or(text, |(name, _)| name);
-            let others = store.find(name, None, MOST).await?;
+            let others = store.find(name, &Names::All, MOST).await?;
             let waits = |one: &Refund| {
                 let is_open =
                     matches!(one.state, State::Review | State::Unknown | State::Accepted | State::Failed);
@@ -59,7 +60,7 @@ impl NamedRefund {
         for (name, seen) in
             [Some((text, None)), version.map(|(name, seen)| (name, Some(seen)))].into_iter().flatten()
         {
-            for one in store.find(name, None, MOST).await? {
+            for one in store.find(name, &Names::All, MOST).await? {
                 if found.iter().all(|(refund, _)| refund.id != one.refund.id) {
                     found.push((one.refund, seen));
                 }

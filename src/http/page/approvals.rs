@@ -55,10 +55,9 @@ pub(in crate::http) async fn show(
     exists(&api, &who, channel.as_ref().map(ChannelName::as_str)).await?;
     let filter = ProposalFilter {
         channel: channel.as_ref().map(ToString::to_string),
-        channels: who.channels(),
         after: (wanted.after > 0).then_some(ProposalId(wanted.after)),
         limit: MOST,
-        ..ProposalFilter::default()
+        ..ProposalFilter::of(who.channels())
     };
     let (proposals, evidence) = read(&api, &who, &filter).await?;
     let may = [CallerScope::Approve, CallerScope::Review].map(|scope| who.may(scope));

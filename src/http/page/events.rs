@@ -11,6 +11,7 @@ use super::super::{Api, Problem, Who};
 use super::overview::wrong_query;
 use super::parts::{Tone, badge, cell, foreign, head, time, with_times};
 use super::{Page, Tab, moments};
+use crate::caller::Names;
 use crate::desk::change::change;
 use crate::refund::ChannelName;
 use crate::refund::draft::FieldError;
@@ -40,7 +41,7 @@ pub(in crate::http) async fn show(
     let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
     let store = &api.node.store;
     let now = store.now().await.map_err(|error| Problem::store(&error))?;
-    let filter = EventFilter { channels: who.channels(), ..filter(&wanted, now).map_err(Problem::invalid)? };
+    let filter = filter(&wanted, now, who.channels()).map_err(Problem::invalid)?;
     exists(&api, &who, filter.channel.as_deref()).await?;
     let EventPage { events, next } = {
         let _one_of_few = api.lists.place(&who).await;
@@ -60,8 +61,8 @@ pub(in crate::http) async fn show(
 }
 
 /// Reads the query. The error names every wrong field.
-fn filter(wanted: &Wanted, now: Timestamp) -> Result<EventFilter, Vec<FieldError>> {
-    let mut filter = EventFilter { limit: MOST, ..EventFilter::default() };
+fn filter(wanted: &Wanted, now: Timestamp, channels: Names) -> Result<EventFilter, Vec<FieldError>> {
+    let mut filter = EventFilter { limit: MOST, ..EventFilter::of(channels) };
     let mut wrong = Vec::new();
     let mut refuse = |field: &str, text: &str, message: String| {
         wrong.push(FieldError::new(field, Some(&text.into()), message));
@@ -212,14 +213,14 @@ mod tests {
             to: to.to_owned(),
             after: after.to_owned(),
         };
-        let read = filter(&wanted(" acme ", "10:00", "2026-11-23 11:00", "12-3"), now).unwrap();
+        let read = filter(&wanted(" acme ", "10:00", "2026-11-23 11:00", "12-3"), now, Names::All).unwrap();
         assert_eq!(read.channel.as_deref(), Some("acme"));
         assert_eq!(read.from, "2026-11-23T10:00:00Z".parse().ok());
         assert_eq!(read.to, "2026-11-23T11:00:00Z".parse().ok());
         assert_eq!(read.after.unwrap().to_string(), "12-3");
-        let all = filter(&wanted("", " ", "", ""), now).unwrap();
+        let all = filter(&wanted("", " ", "", ""), now, Names::All).unwrap();
         assert_eq!((all.channel, all.from, all.to, all.limit), (None, None, None, MOST));
-        let errors = filter(&wanted("A B", "yesterday", "soon", "x"), now).unwrap_err();
+        let errors = filter(&wanted("A B", "yesterday", "soon", "x"), now, Names::All).unwrap_err();
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(fields, ["channel", "from", "to", "after"]);
     }

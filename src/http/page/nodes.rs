@@ -77,7 +77,7 @@ pub(in crate::http) async fn show(
 }
 
 fn nodes(cluster: &Cluster, api: &Api, who: &Who) -> Markup {
-    let sees_all = who.channels().is_none();
+    let sees_all = who.has_all_channels();
     let leading = cluster.nodes.iter().find(|node| node.lives).map(|node| node.name.as_str());
     let own_name = api.node.name.split('#').next().unwrap_or_default();
     let own = cluster.nodes.iter().find(|node| node.lives && node.name == own_name);

@@ -53,7 +53,7 @@ pub(super) fn notice(done: &str) -> Option<&'static str> {
 
 /// Whether this viewer may pause everything.
 pub(super) fn may_stop_everything(who: &Who) -> bool {
-    who.may(CallerScope::Operate) && who.channels().is_none()
+    who.may(CallerScope::Operate) && who.has_all_channels()
 }
 
 /// Each cause that suspends a channel, or, without a channel, everything: those by people, and those by refundd itself.
@@ -96,7 +96,7 @@ fn way_out(who: &Who, key: &FormKey, channel: Option<&str>, one: &Suspension) ->
     html! {
         @match (one.by, channel) {
             _ if !who.may(CallerScope::Operate) => {}
-            (SuspendedBy::All, None) if who.channels().is_none() => { (button("/resume".to_owned(), "", "Resume everything")) }
+            (SuspendedBy::All, None) if who.has_all_channels() => { (button("/resume".to_owned(), "", "Resume everything")) }
             (SuspendedBy::All, Some(_)) => { p.small { a href="/" { "Resume everything on the page of all channels" } } }
             (SuspendedBy::Person, Some(channel)) => { (button(resume(channel), "pause", &format!("Resume {channel}"))) }
             (SuspendedBy::Credentials, Some(channel)) => {

@@ -49,7 +49,7 @@ pub(in crate::http) async fn find(
         Vec::new()
     } else {
         let _one_of_few = api.lists.place(&who).await;
-        let found = api.node.store.find(q, who.channels(), MOST).await;
+        let found = api.node.store.find(q, &who.channels(), MOST).await;
         found.map_err(|error| Problem::store(&error))?
     };
     if let [one] = found.as_slice() {
@@ -116,7 +116,7 @@ pub(in crate::http) async fn show(
     let place = place(&headers, key.is_over_tls());
     let refund = refund_of(&api, &who, id).await?;
     let read = api.watch.story(&api, &refund).await?;
-    let about = ProposalFilter { refunds: Some(vec![id]), limit: 1, ..ProposalFilter::default() };
+    let about = ProposalFilter { refunds: Some(vec![id]), limit: 1, ..ProposalFilter::of(who.channels()) };
     let proposal = api.node.store.proposals(&about).await.map_err(|error| Problem::store(&error))?.pop();
     let two_people = TwoPeople::read(&api).await?;
     let body = html! {

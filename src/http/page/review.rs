@@ -89,7 +89,7 @@ pub(in crate::http) async fn show(
         for (id, one) in all {
             evidence.entry(id).or_default().push(one);
         }
-        let about = ProposalFilter { refunds: Some(ids), limit: MOST, ..ProposalFilter::default() };
+        let about = ProposalFilter { refunds: Some(ids), limit: MOST, ..ProposalFilter::of(who.channels()) };
         let proposals = api.node.store.proposals(&about).await.map_err(|error| Problem::store(&error))?;
         let proposed = api.node.store.count_proposals().await.map_err(|error| Problem::store(&error))?;
         let now = api.node.store.now().await.map_err(|error| Problem::store(&error))?;

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::super::kept::Kept;
 use super::super::{Api, Problem, find};
+use crate::caller::Names;
 use crate::desk::story::Story;
 use crate::limiter::{Limit, Placement};
 use crate::lock::Lock;
@@ -232,7 +233,7 @@ async fn read_minutes(store: &Store, channel: &str, limits: &[Arc<Limit>]) -> Re
 }
 
 fn of_channel(channel: &str) -> EventFilter {
-    EventFilter { channel: Some(channel.to_owned()), without_refunds: true, ..EventFilter::default() }
+    EventFilter { channel: Some(channel.to_owned()), without_refunds: true, ..EventFilter::of(Names::All) }
 }
 
 /// What suspends a channel, for a key.

@@ -1,5 +1,6 @@
 //! The permits of a claim: which are spent, which are refused, and which come back.
 
+use refundd::caller::Names;
 use refundd::limiter::{Counted, Permit, PermitNumber};
 use refundd::refund::{LimitName, RefundId, State};
 use refundd::store::Canceller;
@@ -80,7 +81,7 @@ fn ordinals(permits: &[Permit]) -> Vec<i32> {
 #[tokio::test]
 async fn permits_are_spent_in_order_for_refunds_that_can_be_claimed_and_the_rest_come_back_unspent() {
     let scratch = limited_scratch_with(5).await;
-    scratch.store.cancel(RefundId(1), None, &Canceller::default()).await.unwrap();
+    scratch.store.cancel(RefundId(1), None, &Canceller::producer(Names::All)).await.unwrap();
     scratch.sql("update refundd.refunds set deadline_at = now() - interval '1 second' where id = 3").await;
     let w = window(&scratch).await;
     let taken: Vec<_> = [(1, 1), (5, 2), (3, 3), (4, 4)].map(|(id, nth)| numbered(id, w, nth)).into();
@@ -102,7 +103,7 @@ async fn permits_are_spent_in_order_for_refunds_that_can_be_claimed_and_the_rest
 #[tokio::test]
 async fn of_more_refunds_than_permits_the_first_are_leased_and_the_others_stay_in_order() {
     let scratch = limited_scratch_with(6).await;
-    scratch.store.cancel(RefundId(6), None, &Canceller::default()).await.unwrap();
+    scratch.store.cancel(RefundId(6), None, &Canceller::producer(Names::All)).await.unwrap();
     let w = window(&scratch).await;
     let taken = [numbered(6, w, 1), numbered(4, w, 2)];
     let more: Vec<RefundId> = [2, 5, 1].map(RefundId).into();

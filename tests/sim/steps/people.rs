@@ -1,5 +1,6 @@
 //! The steps of producers and of people.
 
+use refundd::caller::Names;
 use refundd::refund::{Money, NewRefund, State};
 use refundd::store::{Approved, Canceller, Decided, Decision, Pause, SecondOpinion, SuspendedBy};
 
@@ -46,7 +47,7 @@ impl World<'_> {
             return Ok(false);
         }
         self.stage.tell_time_and_look().await;
-        let done = taken(self.stage.store.cancel(id, None, &Canceller::default()).await)?;
+        let done = taken(self.stage.store.cancel(id, None, &Canceller::producer(Names::All)).await)?;
         note!(
             self,
             "the producer cancels refund {id}: {}",

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::json;
 
+use crate::caller::Names;
 use crate::lock::Lock;
 use crate::refund::{Money, NewRefund, State};
 use crate::store::{Filter, Saved, Store};
@@ -204,7 +205,7 @@ async fn trickle(channel: &str, count: u32, http: SocketAddr, saved: Arc<SavedRe
 /// The state of every refund in Postgres, by its ref.
 pub(super) async fn rows(store: &Store) -> anyhow::Result<HashMap<String, State>> {
     let mut rows = HashMap::new();
-    let mut filter = Filter { limit: 1000, ..Filter::default() };
+    let mut filter = Filter { limit: 1000, ..Filter::of(Names::All) };
     loop {
         let page = store.list(&filter).await?;
         let Some(last) = page.last() else { return Ok(rows) };
