@@ -34,7 +34,7 @@ use crate::lock::Lock;
 use crate::metrics::Metrics;
 use crate::node::running::Running;
 use crate::node::{Node, NodeState};
-use crate::notify::Notifier;
+use crate::notify::{Notifier, Patience};
 use crate::recovery::{Keep, Recovery};
 use crate::refund::{ChannelName, OnUnknown};
 use crate::settler::Settler;
@@ -172,7 +172,7 @@ impl Daemon {
         let keep = Keep { permits: keep_permits, attempts: keep_attempts, events: keep_events };
         start.spawn("recovery", Recovery::new(node(), self.wake_ups.clone(), keep).run());
         if let Some(webhook) = webhook {
-            start.spawn("notify", Notifier::new(node(), webhook).run());
+            start.spawn("notify", Notifier::new(node(), webhook, Patience::default()).run());
         }
     }
 

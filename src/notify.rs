@@ -4,8 +4,10 @@
 //! messages twice: a message keeps its `webhook-id`, and a change is sent only after the changes of its refund before it were
 //! taken. Nothing is written for a single change: the lease's row says up to where all changes are delivered.
 //!
-//! A message that the receiver does not take is sent again for ever. What becomes of refunds never waits for it.
+//! A message that the receiver does not take is sent again for ever. What becomes of refunds never waits for it. A node that
+//! can deliver nothing for a minute gives the lease back for a while: the cause may be this node alone.
 
+mod page;
 mod receiver;
 mod window;
 
@@ -17,12 +19,13 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::bank::{NotDelivered, Webhook};
-use crate::caller::Names;
 use crate::failing::Failing;
 use crate::node::{Node, jittered};
-use crate::store::{Change, ChangeFilter, StoreError};
+use crate::store::{Change, StoreError};
 use crate::telemetry::chain;
 
+use page::Read;
+pub use receiver::Patience;
 use receiver::Receiver;
 use window::Window;
 
@@ -31,18 +34,10 @@ use window::Window;
 pub struct Notifier {
     node: Node,
     webhook: Arc<Webhook>,
+    patience: Patience,
     /// Whether Postgres fails.
     store: Failing,
     receiver: Receiver,
-}
-
-/// What a read of the journal found.
-#[derive(Debug, Clone, Copy)]
-enum Read {
-    /// A page; the last one for now, or not.
-    Page { is_last: bool },
-    /// The journal ends before the lines that were read: the database came back older than it was.
-    Older,
 }
 
 impl Lease {
@@ -77,47 +72,58 @@ impl Notifier {
     const KEEP_EVERY: Duration = Duration::from_secs(5);
     /// How often a node without the lease asks for it, and how often the journal is read when it had nothing new.
     const LOOK_EVERY: Duration = Duration::from_millis(500);
-    /// The most changes of one page.
-    const AT_ONCE: u32 = 250;
 
-    pub fn new(node: Node, webhook: Webhook) -> Self {
+    pub fn new(node: Node, webhook: Webhook, patience: Patience) -> Self {
         let webhook = Arc::new(webhook);
-        Notifier { node, webhook, store: Failing::default(), receiver: Receiver::default() }
+        Notifier { node, webhook, patience, store: Failing::default(), receiver: Receiver::default() }
     }
 
     pub async fn run(mut self) {
         let stop = self.node.stop.clone();
         while !stop.is_cancelled() {
             let began = Instant::now();
+            let mut wait = Self::LOOK_EVERY * 2;
             if let Ok(Some(until)) = self.keep_lease(Self::LEASE, None).await {
                 let host = self.webhook.host();
-                tracing::info!("Delivers changes to {host}, from line {} of the journal on", until + 1);
+                // Nodes that all fail pass the lease on each minute, and that is no news.
+                if self.receiver.given_back.is_failing() {
+                    tracing::debug!(
+                        "Tries again to deliver changes to {host}, from line {} of the journal on",
+                        until + 1
+                    );
+                } else {
+                    tracing::info!("Delivers changes to {host}, from line {} of the journal on", until + 1);
+                }
+                self.receiver.begins();
                 let window = Window::new(until);
                 let lease = Lease { window, noted: until, kept_at: began, asked_at: began, read_at: began };
-                self.deliver(lease).await;
+                if self.deliver(lease).await {
+                    wait = self.patience.rests;
+                }
             }
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = tokio::time::sleep(jittered(Self::LOOK_EVERY * 2)) => {}
+                () = tokio::time::sleep(jittered(wait)) => {}
             }
         }
     }
 
-    /// Delivers until the lease is lost or the node stops.
-    async fn deliver(&mut self, mut lease: Lease) {
+    /// Delivers until the lease is lost, the node stops, or another node may fare better. True in the last case.
+    async fn deliver(&mut self, mut lease: Lease) -> bool {
         let stop = self.node.stop.clone();
         let mut posts: JoinSet<Over> = JoinSet::new();
-        while !stop.is_cancelled() {
+        let mut leaves_to_others = false;
+        while !stop.is_cancelled() && !leaves_to_others {
             let pass = self.node.progress.pass("notify");
             if !self.is_kept(&mut lease).await {
                 tracing::info!("Delivers no more changes: another node has the lease, or Postgres is away");
-                return;
+                return false;
             }
             self.send(&mut lease.window, &mut posts);
             if self.wants_page(&lease.window, posts.len()) {
                 if !self.read(&mut lease).await {
                     // Nothing is noted: the row knows better up to where this journal was delivered.
-                    return;
+                    return false;
                 }
                 self.send(&mut lease.window, &mut posts);
             }
@@ -128,14 +134,31 @@ impl Notifier {
                 Some(over) = posts.join_next(), if !posts.is_empty() => match over {
                     Ok(over) => self.over(&mut lease.window, over),
                     // Nobody knows what became of that message. The window is read anew.
-                    Err(_) => return,
+                    Err(_) => return false,
                 },
                 () = tokio::time::sleep_until(wakes_at.into()) => {}
             }
+            leaves_to_others = self.leaves_to_others(&lease.window);
         }
-        // What is under way may arrive or not; the next node sends it again.
-        posts.abort_all();
+        // What is under way may arrive or not; the next node sends it again. Nothing is sent after the lease.
+        posts.shutdown().await;
         let _ = self.keep_lease(Duration::ZERO, Some(lease.window.delivered_until())).await;
+        leaves_to_others
+    }
+
+    /// Whether to give the lease back for now. The first time is logged, until a message is delivered again.
+    fn leaves_to_others(&mut self, window: &Window) -> bool {
+        let Patience { keeps, rests } = self.patience;
+        let leaves = self.receiver.may_be_better_elsewhere(keeps, window.delivered_early(), Instant::now());
+        if leaves {
+            let host = self.webhook.host();
+            self.receiver.given_back.failed(|| {
+                tracing::warn!(
+                    "Delivered no change to {host} for {keeps:?}: leaves that to other nodes, and asks again after {rests:?} each time"
+                );
+            });
+        }
+        leaves
     }
 
     /// Keeps the lease, and notes what was delivered. False if this node must not deliver any more.
@@ -170,7 +193,7 @@ impl Notifier {
     /// so a page of one change for each delivered message would cost more than the delivery.
     fn wants_page(&self, window: &Window, under_way: usize) -> bool {
         let room = window.room();
-        room >= Self::AT_ONCE as usize || room > 0 && under_way < self.receiver.most()
+        room >= page::AT_ONCE as usize || room > 0 && under_way < self.receiver.most()
     }
 
     /// Fills the window from the journal. False if the journal is not the one that the window was filled from.
@@ -179,39 +202,12 @@ impl Notifier {
             return true;
         }
         lease.read_at = Instant::now() + Self::LOOK_EVERY;
-        let page = self.next_page(&mut lease.window).await;
+        let page = page::read_into(&mut lease.window, &self.node.store).await;
         self.note(&page);
         if let Ok(Read::Page { is_last: false }) = page {
             lease.read_at = Instant::now();
         }
         !matches!(page, Ok(Read::Older))
-    }
-
-    /// Reads one page into the window.
-    async fn next_page(&self, window: &mut Window) -> Result<Read, StoreError> {
-        let reach = self.node.store.journal_is_whole_until().await?;
-        if window.read_until() > reach.last_id {
-            let (read, end) = (window.read_until(), reach.last_id);
-            tracing::error!(
-                "The journal ends at line {end}, but its changes were read up to line {read}: the database came back older than it \
-                 was. Deliveries go on from the line that the database has noted"
-            );
-            return Ok(Read::Older);
-        }
-        if window.read_until() < reach.forgotten_until {
-            let (from, to) = (window.read_until(), reach.forgotten_until);
-            tracing::error!(
-                "The journal has dropped its lines from {} to {to} before the receiver of webhooks had taken their changes",
-                from + 1
-            );
-            window.skip_to(to);
-        }
-        let limit = u32::try_from(window.room()).unwrap_or(u32::MAX).min(Self::AT_ONCE);
-        let filter = ChangeFilter { after: window.read_until(), limit, ..ChangeFilter::of(Names::All) };
-        let page = self.node.store.changes(&filter, reach.whole_until).await?;
-        let is_last = !page.more;
-        window.add(page, Instant::now());
-        Ok(Read::Page { is_last })
     }
 
     /// Sends what may be sent now. While the receiver takes nothing, one message at a time looks whether it is back.
@@ -253,14 +249,15 @@ impl Notifier {
                 self.node.metrics.notified("delivered");
                 window.delivered(change.cursor);
                 receiver.took();
+                receiver.given_back.worked(|| {});
                 receiver.failing.worked(|| tracing::info!("The receiver of webhooks takes changes again"));
             }
-            Err(NotDelivered { why, retry_after }) => {
+            Err(NotDelivered { why, reached, retry_after }) => {
                 self.node.metrics.notified("failed");
                 let now = Instant::now();
                 let asks = retry_after.unwrap_or_default();
                 let is_first = window.failed(change.cursor, now, asks);
-                receiver.refused(is_first, asks, now);
+                receiver.refused(reached, is_first, asks, now);
                 let host = self.webhook.host();
                 receiver.failing.failed(|| {
                     tracing::warn!(

@@ -78,6 +78,8 @@ impl fmt::Debug for Webhook {
 #[derive(Debug, PartialEq, Eq)]
 pub struct NotDelivered {
     pub why: String,
+    /// Whether a byte of it may have left. If none did, the cause is the way to the receiver and not the message.
+    pub reached: bool,
     /// How long the receiver asks to wait.
     pub retry_after: Option<Duration>,
 }
@@ -121,7 +123,7 @@ impl Webhook {
     /// # Errors
     /// When the receiver has not taken it, or when that is not known.
     pub async fn post(&self, id: &str, body: Bytes) -> Result<(), NotDelivered> {
-        let not_delivered = |why| NotDelivered { why, retry_after: None };
+        let not_delivered = |why| NotDelivered { why, reached: true, retry_after: None };
         let headers = self.headers(id, now(), &body);
         let headers = headers.map_err(|_| not_delivered("its id does not fit into a header".to_owned()))?;
         let request = BankRequest { method: Method::POST, path: self.path.clone(), headers, body };
@@ -132,12 +134,16 @@ impl Webhook {
                 let retry_after =
                     headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
                 let retry_after = retry_after.map(Duration::from_secs);
-                Err(NotDelivered { why: format!("HTTP {status}"), retry_after })
+                Err(NotDelivered { retry_after, ..not_delivered(format!("HTTP {status}")) })
             }
-            CallResult::Lost { message, .. } | CallResult::Unwritten { message, .. } => {
-                Err(not_delivered(message))
+            CallResult::Lost { message, .. } => Err(not_delivered(message)),
+            CallResult::Unwritten { message, .. } => {
+                Err(NotDelivered { reached: false, ..not_delivered(message) })
             }
-            CallResult::TooLate => Err(not_delivered("no connection was open in time".to_owned())),
+            CallResult::TooLate => Err(NotDelivered {
+                reached: false,
+                ..not_delivered("no connection was open in time".to_owned())
+            }),
         }
     }
 

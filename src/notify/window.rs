@@ -58,6 +58,11 @@ impl Window {
         Self::MOST.saturating_sub(self.waiting.len())
     }
 
+    /// How many changes are delivered behind one that is not. A process that begins anew sends them a second time.
+    pub(super) fn delivered_early(&self) -> usize {
+        self.waiting.iter().filter(|one| one.step == Step::Delivered).count()
+    }
+
     /// Takes up a page that began behind [`Window::read_until`].
     pub(super) fn add(&mut self, page: ChangePage, now: Instant) {
         self.read_until = self.read_until.max(page.next);
@@ -173,6 +178,7 @@ mod tests {
         assert_eq!(sent(&mut window, now), [3, 4]);
         window.delivered(4);
         assert_eq!((window.delivered_until(), sent(&mut window, now)), (2, vec![]));
+        assert_eq!(window.delivered_early(), 1);
         window.delivered(3);
         assert_eq!((window.delivered_until(), sent(&mut window, now)), (6, vec![7]));
         window.delivered(7);

@@ -1,0 +1,46 @@
+//! Reads the journal's next changes into the window of those that wait for the receiver.
+
+use std::time::Instant;
+
+use super::window::Window;
+use crate::caller::Names;
+use crate::store::{ChangeFilter, Store, StoreError};
+
+/// The most changes of one page.
+pub(super) const AT_ONCE: u32 = 250;
+
+/// What a read of the journal found.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Read {
+    /// A page; the last one for now, or not.
+    Page { is_last: bool },
+    /// The journal ends before the lines that were read: the database came back older than it was.
+    Older,
+}
+
+/// Reads the next page of changes into the window.
+pub(super) async fn read_into(window: &mut Window, store: &Store) -> Result<Read, StoreError> {
+    let reach = store.journal_is_whole_until().await?;
+    if window.read_until() > reach.last_id {
+        let (read, end) = (window.read_until(), reach.last_id);
+        tracing::error!(
+            "The journal ends at line {end}, but its changes were read up to line {read}: the database came back older than it \
+             was. Deliveries go on from the line that the database has noted"
+        );
+        return Ok(Read::Older);
+    }
+    if window.read_until() < reach.forgotten_until {
+        let (from, to) = (window.read_until(), reach.forgotten_until);
+        tracing::error!(
+            "The journal has dropped its lines from {} to {to} before the receiver of webhooks had taken their changes",
+            from + 1
+        );
+        window.skip_to(to);
+    }
+    let limit = u32::try_from(window.room()).unwrap_or(u32::MAX).min(AT_ONCE);
+    let filter = ChangeFilter { after: window.read_until(), limit, ..ChangeFilter::of(Names::All) };
+    let page = store.changes(&filter, reach.whole_until).await?;
+    let is_last = !page.more;
+    window.add(page, Instant::now());
+    Ok(Read::Page { is_last })
+}
