@@ -84,17 +84,10 @@ impl<T> Claimed<T> {
 
 const CLAIM: ClaimStatements = claim_statements!(include_str!("sql/claim.sql"));
 
-// The node did not see whether the claim committed, so it sent none of the refunds. The lease names the claim:
-// this statement ends no other lease, not even a later one of the same node.
-const UNCLAIM: &str = "
-    update refundd.refunds
-       set state = case when uncertain_at is null then 'ready' else 'unknown' end,
-           attempts = attempts - 1, lease_node = null, lease_until = null
-     where id = any($1) and state = 'sending' and lease_node = $2
-    returning id";
+const UNCLAIM: Statement = statement!(include_str!("sql/unclaim.sql"));
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("claim", CLAIM.limited.sql), ("claim_unlimited", CLAIM.unlimited.sql), ("unclaim", UNCLAIM)];
+    &[("claim", CLAIM.limited.sql), ("claim_unlimited", CLAIM.unlimited.sql), ("unclaim", UNCLAIM.sql)];
 
 impl Store {
     /// Claims the refunds whose ids were taken out of the bucket.
@@ -153,8 +146,8 @@ impl Store {
     /// went back.
     pub async fn unclaim(&self, ids: &[RefundId], holder: &str) -> Result<u64, StoreError> {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-        let rows =
-            sqlx::query(UNCLAIM).bind(&ids).bind(holder).all(&self.db).await.doing("take a claim back")?;
+        let query = bind!(UNCLAIM, ids: ids, holder: holder);
+        let rows = query.all(&self.db).await.doing("take a claim back")?;
         Ok(rows.len() as u64)
     }
 }

@@ -1,6 +1,7 @@
 //! Outcomes that come late, or twice.
 
 use refundd::refund::{Code, Outcome, RefundId, State};
+use refundd::store::Store;
 
 use super::{claim, limited_scratch_with, settled, settled_all, settlement_of, unlimited};
 
@@ -209,19 +210,23 @@ async fn a_late_answer_that_the_bank_has_it_becomes_the_reason_of_a_refund_in_re
 
 #[tokio::test]
 async fn a_claim_that_is_taken_back_after_a_late_answer_goes_to_a_person_and_leaves_a_line() {
-    let scratch = limited_scratch_with(1).await;
-    claim(&scratch, "a", &[unlimited(1)]).await;
-    scratch
-        .sql(
-            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, code)
-             select id, channel, 'send', 1, 0, 'b', 'succeeded', 'mapped' from refundd.refunds",
-        )
-        .await;
-    let lease = scratch.text("select lease_node from refundd.refunds").await;
-    assert_eq!(scratch.store.unclaim(&[RefundId(1)], &lease).await.unwrap(), 1);
-    assert_eq!(scratch.count(State::Review).await, 1);
-    let last = "select code || ' ' || moved_to from refundd.attempts order by id desc limit 1";
-    assert_eq!(scratch.text(last).await, "taken_back review");
+    for is_owner in [false, true] {
+        let scratch = limited_scratch_with(1).await;
+        claim(&scratch, "a", &[unlimited(1)]).await;
+        scratch
+            .sql(
+                "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, code)
+                 select id, channel, 'send', 1, 0, 'b', 'succeeded', 'mapped' from refundd.refunds",
+            )
+            .await;
+        let lease = scratch.text("select lease_node from refundd.refunds").await;
+        let url = if is_owner { &scratch.owner_url } else { &scratch.database_url };
+        let store = Store::open(url, None, 1).unwrap();
+        assert_eq!(store.unclaim(&[RefundId(1)], &lease).await.unwrap(), 1);
+        assert_eq!(scratch.count(State::Review).await, 1);
+        let lines = "select string_agg(concat_ws(' ', number, code, moved_to), ', ' order by id) from refundd.attempts";
+        assert_eq!(scratch.text(lines).await, "1 mapped, 1 taken_back review", "owner: {is_owner}");
+    }
 }
 
 #[tokio::test]

@@ -106,15 +106,15 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     (
         "a lost claim is taken back by id alone",
         &[(
-            "where id = any($1) and state = 'sending' and lease_node = $2",
-            "where id = any($1) and state = 'sending' and $2 <> ''",
+            "and r.state = 'sending' and r.lease_node = :holder",
+            "and r.state = 'sending' and :holder <> ''",
         )],
     ),
     (
         "a lost claim is taken back by node, not by claim",
         &[(
-            "and state = 'sending' and lease_node = $2",
-            "and state = 'sending' and split_part(lease_node, '/', 1) = split_part($2, '/', 1)",
+            "and r.state = 'sending' and r.lease_node = :holder",
+            "and r.state = 'sending' and split_part(r.lease_node, '/', 1) = split_part(:holder, '/', 1)",
         )],
     ),
     (
@@ -209,8 +209,8 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
     (
         "a lost claim of a second send goes back to ready",
         &[(
-            "set state = case when uncertain_at is null then 'ready' else 'unknown' end,\n           attempts = attempts - 1",
-            "set state = 'ready',\n           attempts = attempts - 1",
+            "set state = case when r.uncertain_at is null then 'ready' else 'unknown' end,\n           attempts = r.attempts - 1",
+            "set state = 'ready',\n           attempts = r.attempts - 1",
         )],
     ),
     (

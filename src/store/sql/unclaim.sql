@@ -1,0 +1,19 @@
+-- unclaim: takes a claim back. The node did not see whether the claim committed, so it sent none of the refunds. The lease names
+-- the claim: this statement ends no other lease, not even a later one of the same node.
+-- For nodes with a role of their own a trigger writes the line, whatever the state is. For the owner, a refund that a trigger
+-- shows to a person instead is a change, and the feed reads changes from the journal.
+-- :ids      the refunds of the claim
+-- :holder   the lease of the claim
+with back as (
+    update refundd.refunds r
+       set state = case when r.uncertain_at is null then 'ready' else 'unknown' end,
+           attempts = r.attempts - 1, lease_node = null, lease_until = null
+     where r.id = any(:ids::bigint[]) and r.state = 'sending' and r.lease_node = :holder
+    returning r.id, r.channel, r.attempts, r.lease_epoch, r.state
+), kept as (
+    insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code, message)
+    select id, channel, 'send', attempts + 1, lease_epoch, :holder, 'not_executed', state, 'taken_back',
+           'the claim was taken back, and no request was made'
+      from back where state = 'review'
+)
+select id from back
