@@ -52,17 +52,19 @@ pub(super) async fn list(
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let (after, filter) = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
-    let _one_of_few = api.lists.place(&who).await;
+    let turn = api.lists.place(&who).await;
     // Before the work: a caller that does not read its answers must not keep Postgres and this node busy with more.
     let bytes = (filter.limit as usize * MOST_BYTES_OF_A_CHANGE).min(MOST_BYTES_OF_A_PAGE);
     let _room = api.unread.try_reserve(bytes).ok_or_else(|| {
         Problem::busy("other callers do not read their answers; nothing was done, and repeating is safe")
     })?;
-    let store = &api.node.store;
-    let reach = store.journal_is_whole_until().await.map_err(|error| Problem::store(&error))?;
-    let filter = ChangeFilter { after: place(after, reach)?, ..filter };
-    let read = store.changes(&filter, reach.whole_until).await.map_err(|error| Problem::store(&error))?;
-    page(&read, MOST_BYTES_OF_A_PAGE).map(Json)
+    let node = api.node.clone();
+    let read = async move {
+        let reach = node.store.journal_is_whole_until().await.map_err(|error| Problem::store(&error))?;
+        let filter = ChangeFilter { after: place(after, reach)?, ..filter };
+        node.store.changes(&filter, reach.whole_until).await.map_err(|error| Problem::store(&error))
+    };
+    page(&turn.read(read).await?, MOST_BYTES_OF_A_PAGE).map(Json)
 }
 
 /// The line behind which a page begins.

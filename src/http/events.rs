@@ -38,9 +38,9 @@ pub(super) async fn list(
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
-    let _one_of_few = api.lists.place(&who).await;
-    let EventPage { events, next } =
-        api.node.store.events(&filter).await.map_err(|error| Problem::store(&error))?;
+    let node = api.node.clone();
+    let read = async move { node.store.events(&filter).await.map_err(|error| Problem::store(&error)) };
+    let EventPage { events, next } = api.lists.place(&who).await.read(read).await?;
     Ok(Json(EventList { events, next: next.map(|next| next.to_string()) }))
 }
 

@@ -52,10 +52,7 @@ pub(super) async fn find(
     if q.is_empty() || q.chars().count() > MOST_CHARACTERS {
         return Err(invalid(format!("must be a name of 1 to {MOST_CHARACTERS} characters")));
     }
-    let found = {
-        let _one_of_few = api.lists.place(&who).await;
-        api.node.store.find(&q, &who.channels(), MOST).await.map_err(|error| Problem::store(&error))?
-    };
+    let found = named(&api, &who, q, MOST).await?;
     if found.is_empty() {
         let detail = "no refund has this ref, id, request id, bank reference or payment ref".to_owned();
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-refund", "No such refund", detail));
@@ -63,13 +60,22 @@ pub(super) async fn find(
     let story = match found.as_slice() {
         [Found { refund, .. }] => {
             let census = api.census.now(&api.node, MOST_PATIENCE).await?;
-            let _one_of_few = api.lists.place(&who).await;
-            story(&api, refund.clone(), &census).await?
+            let (api_of_read, refund) = (api.clone(), refund.clone());
+            let read = async move { story(&api_of_read, refund, &census).await };
+            api.lists.place(&who).await.read(read).await?
         }
         _ => None,
     };
     let matches = found.into_iter().map(|Found { refund, by }| Match { found_by: by, refund }).collect();
     Ok(Json(Matches { matches, story }))
+}
+
+/// The refunds that have this name.
+pub(super) async fn named(api: &Api, who: &Who, name: String, most: u32) -> Result<Vec<Found>, Problem> {
+    let (node, channels) = (api.node.clone(), who.channels());
+    let read =
+        async move { node.store.find(&name, &channels, most).await.map_err(|error| Problem::store(&error)) };
+    api.lists.place(who).await.read(read).await
 }
 
 /// The story of a refund, with what this node knows of its channel.

@@ -2,14 +2,16 @@
 //!
 //! A list may take seconds, and the channel workers need the connections. A caller whose lists take long, also one
 //! that does so on purpose, waits for itself and leaves the other places to others. Without callers nobody knows who
-//! asks, so only the bound of all counts.
+//! asks, so only the bound of all counts. A caller that hangs up frees its place only when the read is over, because Postgres
+//! does not notice that nobody waits any more.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::Instrument;
 
-use super::Who;
+use super::{Problem, Who};
 use crate::lock::Lock;
 use crate::refund::CallerName;
 
@@ -50,5 +52,22 @@ impl Lists {
             None => None,
         };
         ListPlace { _own: own, _of_all: Arc::clone(&self.places).acquire_owned().await.ok() }
+    }
+}
+
+impl ListPlace {
+    /// Reads in this place, to the end.
+    ///
+    /// # Errors
+    /// When the read fails.
+    pub(super) async fn read<T: Send + 'static>(
+        self,
+        read: impl Future<Output = Result<T, Problem>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let task = async move {
+            let _place = self;
+            read.await
+        };
+        tokio::spawn(task.in_current_span()).await.unwrap_or_else(|_| Err(Problem::internal()))
     }
 }

@@ -57,13 +57,14 @@ pub(super) async fn list(
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
-    let _one_of_few = api.lists.place(&who).await;
+    let place = api.lists.place(&who).await;
     // Before the work: a caller that does not read its answers must not keep Postgres and this node busy with more.
     let _room = api.unread.try_reserve(most_bytes_of(&filter)).ok_or_else(|| {
         Problem::busy("other callers do not read their answers; nothing was done, and repeating is safe")
     })?;
-    let refunds = api.node.store.list(&filter).await.map_err(|error| Problem::store(&error))?;
-    page(&refunds, filter.limit, MOST_BYTES_OF_A_PAGE).map(Json)
+    let (node, limit) = (api.node.clone(), filter.limit);
+    let read = async move { node.store.list(&filter).await.map_err(|error| Problem::store(&error)) };
+    page(&place.read(read).await?, limit, MOST_BYTES_OF_A_PAGE).map(Json)
 }
 
 /// The most bytes of the page for this filter.

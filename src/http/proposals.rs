@@ -65,13 +65,15 @@ pub(super) async fn list(
         query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
     let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
-    let _one_of_few = api.lists.place(&who).await;
+    let place = api.lists.place(&who).await;
     let most_bytes = filter.limit as usize * MOST_BYTES_OF_A_PROPOSAL;
     let _room = api.unread.try_reserve(most_bytes).ok_or_else(|| {
         Problem::busy("other callers do not read their answers; nothing was done, and repeating is safe")
     })?;
-    let proposals = api.node.store.proposals(&filter).await.map_err(|error| Problem::store(&error))?;
-    let is_full = u32::try_from(proposals.len()).is_ok_and(|n| n >= filter.limit);
+    let (node, most) = (api.node.clone(), filter.limit);
+    let read = async move { node.store.proposals(&filter).await.map_err(|error| Problem::store(&error)) };
+    let proposals = place.read(read).await?;
+    let is_full = u32::try_from(proposals.len()).is_ok_and(|n| n >= most);
     let next = proposals.last().filter(|_| is_full).map(|last| last.proposal.id.to_string());
     Ok(Json(ProposalPage { proposals, next }))
 }

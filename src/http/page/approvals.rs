@@ -59,7 +59,9 @@ pub(in crate::http) async fn show(
         limit: MOST,
         ..ProposalFilter::of(who.channels())
     };
-    let (proposals, evidence) = read(&api, &who, &filter).await?;
+    let (api_of_read, of_page) = (api.clone(), filter.clone());
+    let read = async move { read(&api_of_read, &of_page).await };
+    let (proposals, evidence) = api.lists.place(&who).await.read(read).await?;
     let may = [CallerScope::Approve, CallerScope::Review].map(|scope| who.may(scope));
     let body = html! {
         h1 { "Decisions that wait for a second person" }
@@ -95,9 +97,8 @@ pub(in crate::http) async fn show(
 type Read = (Vec<WaitingProposal>, HashMap<RefundId, Vec<Evidence>>);
 
 /// The proposals, and the last attempts of their refunds.
-async fn read(api: &Api, who: &Who, filter: &ProposalFilter) -> Result<Read, Problem> {
+async fn read(api: &Api, filter: &ProposalFilter) -> Result<Read, Problem> {
     let (store, failed) = (&api.node.store, |error| Problem::store(&error));
-    let _one_of_few = api.lists.place(who).await;
     let proposals = store.proposals(filter).await.map_err(failed)?;
     let ids: Vec<RefundId> = proposals.iter().map(|one| one.proposal.refund_id).collect();
     let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();

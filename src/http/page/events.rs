@@ -43,10 +43,9 @@ pub(in crate::http) async fn show(
     let now = store.now().await.map_err(|error| Problem::store(&error))?;
     let filter = filter(&wanted, now, who.channels()).map_err(Problem::invalid)?;
     exists(&api, &who, filter.channel.as_deref()).await?;
-    let EventPage { events, next } = {
-        let _one_of_few = api.lists.place(&who).await;
-        store.events(&filter).await.map_err(|error| Problem::store(&error))?
-    };
+    let node = api.node.clone();
+    let read = async move { node.store.events(&filter).await.map_err(|error| Problem::store(&error)) };
+    let EventPage { events, next } = api.lists.place(&who).await.read(read).await?;
     let body = html! {
         h1 { "Events" }
         p { "Who changed what, newest first: what " code { (command(&wanted)) } " says." }

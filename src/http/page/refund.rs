@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::cancel::{carry_out, read};
+use super::super::find::named;
 use super::super::look::{Named, refund_of};
 use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
@@ -48,9 +49,7 @@ pub(in crate::http) async fn find(
     let found = if q.is_empty() || problem(q).is_some() {
         Vec::new()
     } else {
-        let _one_of_few = api.lists.place(&who).await;
-        let found = api.node.store.find(q, &who.channels(), MOST).await;
-        found.map_err(|error| Problem::store(&error))?
+        named(&api, &who, q.to_owned(), MOST).await?
     };
     if let [one] = found.as_slice() {
         return Ok(Redirect::to(&format!("/refunds/{}", one.refund.id)).into_response());

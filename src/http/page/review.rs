@@ -80,20 +80,23 @@ pub(in crate::http) async fn show(
         })
         .collect();
     let (refunds, evidence, proposals, proposed, now) = {
-        let _one_of_few = api.lists.place(&who).await;
-        let refunds = api.node.store.in_review(&filter).await.map_err(|error| Problem::store(&error))?;
-        let ids: Vec<RefundId> = refunds.iter().map(|refund| refund.id).collect();
-        let all =
-            api.node.store.evidence_of(&ids, MOST_ATTEMPTS).await.map_err(|error| Problem::store(&error))?;
-        let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
-        for (id, one) in all {
-            evidence.entry(id).or_default().push(one);
-        }
-        let about = ProposalFilter { refunds: Some(ids), limit: MOST, ..ProposalFilter::of(who.channels()) };
-        let proposals = api.node.store.proposals(&about).await.map_err(|error| Problem::store(&error))?;
-        let proposed = api.node.store.count_proposals().await.map_err(|error| Problem::store(&error))?;
-        let now = api.node.store.now().await.map_err(|error| Problem::store(&error))?;
-        (refunds, evidence, proposals, proposed, now)
+        let (node, channels) = (api.node.clone(), who.channels());
+        let read = async move {
+            let refunds = node.store.in_review(&filter).await.map_err(|error| Problem::store(&error))?;
+            let ids: Vec<RefundId> = refunds.iter().map(|refund| refund.id).collect();
+            let all =
+                node.store.evidence_of(&ids, MOST_ATTEMPTS).await.map_err(|error| Problem::store(&error))?;
+            let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
+            for (id, one) in all {
+                evidence.entry(id).or_default().push(one);
+            }
+            let about = ProposalFilter { refunds: Some(ids), limit: MOST, ..ProposalFilter::of(channels) };
+            let proposals = node.store.proposals(&about).await.map_err(|error| Problem::store(&error))?;
+            let proposed = node.store.count_proposals().await.map_err(|error| Problem::store(&error))?;
+            let now = node.store.now().await.map_err(|error| Problem::store(&error))?;
+            Ok((refunds, evidence, proposals, proposed, now))
+        };
+        api.lists.place(&who).await.read(read).await?
     };
     let list = List { refunds: &refunds, evidence, proposals, now };
     let two_people = TwoPeople::read(&api).await?;

@@ -1,5 +1,7 @@
 //! Callers and strangers that try what they may not do.
 
+use std::time::Duration;
+
 use futures_util::future::select_all;
 use hyper::Method;
 use jiff::{SignedDuration, Timestamp};
@@ -215,7 +217,7 @@ async fn a_caller_whose_lists_take_long_keeps_no_other_caller_waiting() {
     let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
     lock.execute("lock table refundd.refunds in access exclusive mode").await.unwrap();
-    let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like 'select r.id, r.refund_ref%'";
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'select r.id, r.refund_ref%'";
     let list = async |_: i32| get(&node, &shop, "/v1/refunds?channel=acme").await.status;
     let lists = select_all((0..4).map(|nth| Box::pin(list(nth))));
     let events = async {
@@ -230,5 +232,27 @@ async fn a_caller_whose_lists_take_long_keeps_no_other_caller_waiting() {
         () = events => {}
     }
     lock.rollback().await.unwrap();
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_keeps_its_place_until_postgres_is_done_with_the_list() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let shop = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let node = doors.node(&scratch).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.refunds in access exclusive mode").await.unwrap();
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like 'select r.id, r.refund_ref%'";
+    for _ in 0..5 {
+        // Ends the connection, as a caller does who does not wait.
+        let list = get(&node, &shop, "/v1/refunds?channel=acme");
+        assert!(tokio::time::timeout(Duration::from_millis(500), list).await.is_err());
+        until("a list waits", async || scratch.number(waiting).await > 0).await;
+        assert_eq!(scratch.number(waiting).await, 1, "one list at a time, also when nobody waits for it");
+    }
+    lock.rollback().await.unwrap();
+    assert_eq!(get(&node, &shop, "/v1/refunds?channel=acme").await.status, 200);
     node.stop().await;
 }
