@@ -159,7 +159,7 @@ impl Writer {
                     tracing::warn!(
                         error = %chain(&error),
                         refunds = locked.len(),
-                        "Another transaction has locked the rows of {} refunds; their outcomes are written when the rows are free", locked.len(),
+                        "The outcomes of {} refunds wait for a lock of another transaction; they are written when it is free", locked.len(),
                     );
                     if !again {
                         self.report(&locked);
