@@ -42,18 +42,42 @@ pub struct Seal {
     pub computed: Hash,
 }
 
-/// Which lines may be missing because their month was dropped.
+/// A note that refundd dropped a month of the journal. Times are in us since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DroppedMonth {
+    /// `None` if nothing before the end was left.
+    pub begins_us: Option<i64>,
+    pub ends_us: i64,
+    pub dropped_us: i64,
+    /// How long the journal was kept then.
+    pub kept_us: i64,
+    /// Nobody noted when it was dropped: `dropped_us` is later.
+    pub noted_later: bool,
+}
+
+/// Which lines may be missing because their month was dropped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeptMonths {
-    /// The journal is complete from here on; `None` while no month was dropped.
-    pub since_us: Option<i64>,
-    /// A month that ends later must not be dropped yet.
-    pub droppable_us: i64,
+    pub dropped: Vec<DroppedMonth>,
+    pub now_us: i64,
+    /// How long the journal must be kept now.
+    pub kept_us: i64,
 }
 
 impl KeptMonths {
-    fn allows_absence(self, month_ends_us: i64) -> bool {
-        self.since_us.is_some_and(|since| month_ends_us <= since) && month_ends_us <= self.droppable_us
+    /// No owner may keep the journal for less: a constraint of `refundd.retention` says the same.
+    const LEAST_US: i64 = 30 * 86_400_000_000;
+
+    /// Whether a month was dropped and was old enough, by the retention of then. If nobody noted when, that of now counts, too.
+    fn allows_absence(&self, month_ends_us: i64) -> bool {
+        let now_allows = self.now_us.saturating_sub(self.kept_us);
+        self.dropped.iter().any(|month| {
+            let kept_us = month.kept_us.max(Self::LEAST_US);
+            let note_allows = month.dropped_us.min(self.now_us).saturating_sub(kept_us);
+            month.begins_us.is_none_or(|begins| begins < month_ends_us)
+                && month_ends_us <= month.ends_us
+                && (month_ends_us <= note_allows || month.noted_later && month_ends_us <= now_allows)
+        })
     }
 }
 

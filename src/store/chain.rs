@@ -14,10 +14,10 @@ use sqlx::{Row, ValueRef};
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
-use crate::prove::chain::{JournalLine, KeptMonths, LINE, SEAL, Seal, SealedColumn, digest};
+use crate::prove::chain::{DroppedMonth, JournalLine, KeptMonths, LINE, SEAL, Seal, SealedColumn, digest};
 
 /// How far the journal is sealed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealing {
     pub until_id: i64,
     /// How many seals are missing. A negative number: there are more than were written.
@@ -27,10 +27,17 @@ pub struct Sealing {
 
 const SEALING: &str = "
     select s.until_id, s.seals - (select count(*) from refundd.seals) as missing_seals,
-           (extract(epoch from refundd.attempts_since()) * 1000000)::bigint as since_us,
-           (extract(epoch from now() - coalesce((select r.at_least from refundd.retention r where r.evidence = 'attempts'), interval '30 days'))
-               * 1000000)::bigint as droppable_us
+           (extract(epoch from now()) * 1000000)::bigint as now_us,
+           (extract(epoch from coalesce((select r.at_least from refundd.retention r where r.evidence = 'attempts'), interval '30 days'))
+               * 1000000)::bigint as kept_us
       from refundd.sealing s";
+
+const DROPPED: &str = "
+    select (extract(epoch from month_begins) * 1000000)::bigint as begins_us,
+           (extract(epoch from month_ends) * 1000000)::bigint as ends_us,
+           (extract(epoch from dropped_at) * 1000000)::bigint as dropped_us,
+           (extract(epoch from kept) * 1000000)::bigint as kept_us, noted_later
+      from refundd.dropped_months order by month_ends, dropped_at";
 
 const SEALS: Statement = statement!(include_str!("sql/seals.sql"));
 
@@ -54,6 +61,7 @@ const REFS: &str = "select id, refund_ref from refundd.refunds where id = any($1
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("sealing", SEALING),
+    ("dropped_months", DROPPED),
     ("seals", SEALS.sql),
     ("unsealed", UNSEALED),
     ("end_of_lines", END_OF_PAGE),
@@ -77,15 +85,33 @@ fn digest_of(row: &PgRow, columns: &[(&str, u32)]) -> Result<[u8; 32], sqlx::Err
 }
 
 impl Store {
-    /// How far the journal is sealed, and from when on it must be complete.
+    /// How far the journal is sealed, and of which months lines may be missing.
     pub async fn sealing(&self) -> Result<Sealing, StoreError> {
         let row = sqlx::query(SEALING).one(&self.db.patient()).await;
         let row = row.doing("read how far the journal is sealed")?;
         Ok(Sealing {
             until_id: row.get("until_id"),
             missing_seals: row.get("missing_seals"),
-            kept: KeptMonths { since_us: row.get("since_us"), droppable_us: row.get("droppable_us") },
+            kept: KeptMonths {
+                dropped: self.dropped_months().await?,
+                now_us: row.get("now_us"),
+                kept_us: row.get("kept_us"),
+            },
         })
+    }
+
+    /// Every month of the journal that refundd dropped.
+    pub async fn dropped_months(&self) -> Result<Vec<DroppedMonth>, StoreError> {
+        let rows = sqlx::query(DROPPED).all(&self.db.patient()).await;
+        let rows = rows.doing("read which months of the journal were dropped")?;
+        let month = |row: &PgRow| DroppedMonth {
+            begins_us: row.get("begins_us"),
+            ends_us: row.get("ends_us"),
+            dropped_us: row.get("dropped_us"),
+            kept_us: row.get("kept_us"),
+            noted_later: row.get("noted_later"),
+        };
+        Ok(rows.iter().map(month).collect())
     }
 
     /// How many lines are not sealed yet.

@@ -36,6 +36,7 @@ const TABLES: &[(&str, &[&str])] = &[
     ("second_person", &["select", "insert"]),
     ("seals", &["select"]),
     ("sealing", &["select"]),
+    ("dropped_months", &["select"]),
     ("migrations", &["select"]),
 ];
 

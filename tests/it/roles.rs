@@ -143,6 +143,7 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("select on refundd.proposals", "select on refundd.proposals"),
         ("insert on refundd.second_person", "insert on refundd.second_person"),
         ("select on refundd.seals", "select on refundd.seals"),
+        ("select on refundd.dropped_months", "select on refundd.dropped_months"),
         ("select on refundd.events", "select on refundd.events"),
         ("update on refundd.suspensions", "update on refundd.suspensions"),
         ("delete on refundd.nodes", "delete on refundd.nodes"),
@@ -208,9 +209,9 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop table refundd.proposals, refundd.second_person cascade",
         "drop function if exists refundd.needs_second_person, refundd.decision_is_allowed, refundd.is_same_person, refundd.people_give_reasons,
             refundd.carry_out, refundd.propose, refundd.approve, refundd.withdraw, refundd.proposals_only_end, refundd.proposals_write_events, refundd.expire_proposals, refundd.note_bank_ref",
-        // 0031
-        "drop table refundd.seals, refundd.sealing cascade",
-        "drop function refundd.seal_journal, refundd.journal_writers, refundd.seals_are_never_changed",
+        // 0031 and 0061
+        "drop table refundd.seals, refundd.sealing, refundd.dropped_months cascade",
+        "drop function refundd.seal_journal, refundd.journal_writers, refundd.seals_are_never_changed, refundd.dropped_months_are_never_changed",
         // 0043 and 0044
         "drop function refundd.spent_permits_keep_rules, refundd.clocks_keep_rule, refundd.bounds_in_span",
         // 0030 and 0050
@@ -226,7 +227,7 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.address_of, refundd.addresses_are_never_changed",
         "drop function if exists refundd.is_where_it_was_sent",
         "alter table refundd.refunds drop column sent_to",
-        "alter table refundd.channels drop column address, drop column address_since",
+        "alter table refundd.channels drop column address, drop column address_since, drop column slow_ceiling, drop column slow_step_us, drop column refusals",
         // 0020
         "drop table refundd.clock, refundd.clock_steps cascade",
         "drop function if exists refundd.may_be_resent(timestamptz, integer, timestamptz, interval, integer, timestamptz)",
@@ -234,7 +235,6 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop table refundd.zone_days",
         "drop function refundd.permits_are_kept_for, refundd.rule_memory",
         // 0023
-        "alter table refundd.channels drop column slow_ceiling, drop column slow_step_us, drop column refusals",
         "drop function refundd.slow_share, refundd.slow_steps",
         // 0024
         "alter table refundd.limits drop column server, drop column server_since",

@@ -72,7 +72,7 @@ pub(super) async fn prove(
 async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyhow::Result<Proved> {
     let sealing = store.sealing().await?;
     let until = sealing.until_id;
-    let mut walk = Walk::new(sealing.kept, heads.iter().map(|head| head.0));
+    let mut walk = Walk::new(sealing.kept.clone(), heads.iter().map(|head| head.0));
     // Seals and lines up to these ids were seen.
     let (mut sealed_to, mut line_to) = (i64::MIN, i64::MIN);
     let (mut lines_seen, mut progress) = (0, ProgressDisplay::new());
@@ -94,7 +94,7 @@ async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyh
         }
     }
     progress.clear();
-    if store.sealing().await?.kept.since_us != sealing.kept.since_us {
+    if store.dropped_months().await? != sealing.kept.dropped {
         bail!("a month of the journal was dropped while it was read; run the command again");
     }
     let unsealed = store.unsealed_lines(until, channel).await?;

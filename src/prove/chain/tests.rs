@@ -49,11 +49,9 @@ fn faults(walk: Walk, missing_seals: i64) -> Vec<(i64, ChainFault)> {
     chains.into_values().flat_map(|chain| chain.first).map(|found| (found.at_id, found.fault)).collect()
 }
 
-const KEPT: KeptMonths = KeptMonths { since_us: None, droppable_us: 0 };
-
 #[test]
 fn seals_that_are_read_before_their_lines_are_compared_with_them_later() {
-    let mut walk = Walk::new(KEPT, []);
+    let mut walk = Walk::new(KeptMonths::default(), []);
     walk.see_seal(&seal(1, None, &[1, 2, 3]));
     walk.see_seal(&seal(2, Some([1; 32]), &[4, 6]));
     assert_eq!(walk.sealed_ids(4), [1, 2, 3, 4]);
@@ -75,13 +73,13 @@ fn lines_behind_the_last_seal_are_those_of_a_seal_only_where_seals_are_missing()
         (0, ChainFault::LineInserted { refund: 2, finished_us: None }),
         (1, ChainFault::SealMissing { seal: 2 }),
     ] {
-        let mut walk = Walk::new(KEPT, []);
+        let mut walk = Walk::new(KeptMonths::default(), []);
         walk.see_seal(&seal(1, None, &[1]));
         walk.see_lines(2, &[line(1, [0; 32]), line(2, [0; 32])]);
         assert_eq!(faults(walk, missing)[0].1, first);
     }
     // An idle channel has lines again in a later seal.
-    let mut walk = Walk::new(KEPT, []);
+    let mut walk = Walk::new(KeptMonths::default(), []);
     walk.see_seal(&seal(1, None, &[1]));
     walk.see_lines(2, &[line(1, [0; 32]), line(2, [0; 32])]);
     walk.see_seal(&seal(2, Some([1; 32]), &[3]));
@@ -89,16 +87,41 @@ fn lines_behind_the_last_seal_are_those_of_a_seal_only_where_seals_are_missing()
     assert_eq!(faults(walk, 1), [(2, ChainFault::LineInserted { refund: 2, finished_us: None })]);
 }
 
+/// `seal()` is of a month that ends at 100 us. Days count from there.
 #[test]
-fn a_line_may_be_absent_only_from_a_month_that_was_dropped_and_may_be() {
-    for (since_us, droppable_us, is_forgotten) in
-        [(Some(100), 100, true), (None, 100, false), (Some(99), 100, false), (Some(100), 99, false)]
-    {
-        let mut walk = Walk::new(KeptMonths { since_us, droppable_us }, []);
-        walk.see_seal(&seal(1, None, &[1]));
-        walk.see_lines(1, &[]);
-        let (chains, _) = walk.finish(0);
-        assert_eq!((chains["acme"].forgotten == 1, chains["acme"].faults == 0), (is_forgotten, is_forgotten));
+fn a_line_may_be_absent_only_from_a_month_that_was_dropped_and_was_old_enough() {
+    const DAY: i64 = 86_400_000_000;
+    let whole = (None, 100);
+    for ((begins_us, ends_us), dropped, kept, now, kept_now, is_forgotten) in [
+        // The retention was raised after the drop.
+        (whole, 40, 30, 50, 400, true),
+        (whole, 40, 41, 50, 400, false),
+        // It was dropped too early, and would be old enough now.
+        (whole, 40, 41, 50, 50, false),
+        (whole, 5, 30, 50, 30, false),
+        // Nobody drops a month before 30 days are over, and nobody has dropped one in the future.
+        (whole, 29, 1, 50, 400, false),
+        (whole, 500, 60, 50, 400, false),
+        // Another month.
+        ((None, 99), 40, 30, 50, 30, false),
+        ((Some(100), 200), 40, 30, 50, 30, false),
+        ((Some(0), 100), 40, 30, 50, 400, true),
+    ] {
+        let (dropped_us, kept_us) = (100 + dropped * DAY, kept * DAY);
+        let month = DroppedMonth { begins_us, ends_us, dropped_us, kept_us, noted_later: false };
+        let noted_later = DroppedMonth { noted_later: true, ..month };
+        for dropped in [vec![month], vec![noted_later], vec![]] {
+            let is_old = (begins_us, ends_us) == whole && now >= kept_now;
+            let is_forgotten =
+                dropped.first().is_some_and(|month| is_forgotten || month.noted_later && is_old);
+            let kept = KeptMonths { dropped, now_us: 100 + now * DAY, kept_us: kept_now * DAY };
+            let mut walk = Walk::new(kept, []);
+            walk.see_seal(&seal(1, None, &[1]));
+            walk.see_lines(1, &[]);
+            let (chains, _) = walk.finish(0);
+            let found = (chains["acme"].forgotten == 1, chains["acme"].faults == 0);
+            assert_eq!(found, (is_forgotten, is_forgotten), "{month:?}");
+        }
     }
 }
 

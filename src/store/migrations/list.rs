@@ -159,4 +159,5 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "slowed_rules_are_forgotten",
         include_str!("../../../migrations/0060_slowed_rules_are_forgotten.sql"),
     ),
+    (61, "dropped_months_are_noted", include_str!("../../../migrations/0061_dropped_months_are_noted.sql")),
 ];

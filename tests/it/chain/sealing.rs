@@ -115,15 +115,14 @@ async fn the_journal_of_nodes_that_send_is_whole_while_it_is_sealed() {
     assert_eq!((&page["channels"][0]["lines"], &page["unsealed_lines"]), (&305.into(), &0.into()), "{page}");
 }
 
-#[tokio::test]
-async fn a_dropped_month_leaves_the_chain_whole_and_a_month_dropped_too_early_does_not() {
+/// A sealed journal whose first 19 lines are of a month that ended two months ago, in a table that may be dropped.
+async fn with_an_old_month() -> Scratch {
     let scratch = sealed_journal().await;
-    // As if all of it were of the month before last.
-    attack(&scratch, "update refundd.attempts set finished_at = date_trunc('month', now() - interval '70 days') + interval '3 days';
+    attack(&scratch, "update refundd.attempts set finished_at = date_trunc('month', now(), 'UTC') - interval '2 months 3 days';
         delete from refundd.seals; update refundd.sealing set until_id = 0, seals = 0").await;
     let split = "do $$
         declare
-            over date := (date_trunc('month', now() at time zone 'UTC') - interval '1 month')::date;
+            over date := (date_trunc('month', now() at time zone 'UTC') - interval '2 months')::date;
             old  name := (select name from refundd.spans('attempts') order by until limit 1);
         begin
             execute format('alter table refundd.attempts detach partition refundd.%I', old);
@@ -139,9 +138,16 @@ async fn a_dropped_month_leaves_the_chain_whole_and_a_month_dropped_too_early_do
     lines(&scratch, 6).await;
     assert_eq!(seal(&scratch).await, 6);
     scratch.sql("update refundd.refunds set state = 'cancelled', settled_at = now()").await;
-    let rotation = scratch.store.rotate_attempts(Some(Duration::from_hours(24))).await.unwrap();
-    assert_eq!(rotation.dropped, 1, "{rotation:?}");
-    let output = prove(&scratch, &["--journal", "--json"]);
+    scratch
+}
+
+/// Drops the oldest month as the owner can, without a note.
+const BY_HAND: &str = "do $$ begin execute (select 'drop table refundd.' || quote_ident(name) from refundd.spans('attempts') order by until limit 1); end $$";
+
+const KEEP_LONGER: &str = "update refundd.retention set at_least = '400 days' where evidence = 'attempts'";
+
+fn is_whole(scratch: &Scratch) {
+    let output = prove(scratch, &["--journal", "--json"]);
     let page = json(&output);
     assert_eq!(output.status.code(), Some(0), "{page}");
     let chain = &page["channels"][0];
@@ -150,10 +156,85 @@ async fn a_dropped_month_leaves_the_chain_whole_and_a_month_dropped_too_early_do
         (&10.into(), &3.into(), &2.into()),
         "{page}"
     );
-    // The owner asks for longer, so that the month should be there.
-    scratch.sql("update refundd.retention set at_least = '400 days' where evidence = 'attempts'").await;
-    let (fault, line, ..) = first_fault(&scratch, &["--journal"]);
-    assert_eq!((fault.as_str(), line), ("line_missing", Some(1)));
+}
+
+fn lacks_the_first_line(scratch: &Scratch) {
+    let (fault, line, _, page) = first_fault(scratch, &["--journal"]);
+    assert_eq!((fault.as_str(), line), ("line_missing", Some(1)), "{page}");
+}
+
+#[tokio::test]
+async fn a_month_that_was_dropped_rightly_stays_forgotten_when_the_retention_is_raised() {
+    let scratch = with_an_old_month().await;
+    let rotation = scratch.store.rotate_attempts(Some(Duration::from_hours(24))).await.unwrap();
+    assert_eq!(rotation.dropped, 1, "{rotation:?}");
+    is_whole(&scratch);
+    scratch.sql(KEEP_LONGER).await;
+    is_whole(&scratch);
+}
+
+#[tokio::test]
+async fn a_month_that_was_dropped_by_hand_or_is_noted_falsely_is_missed() {
+    let scratch = with_an_old_month().await;
+    attack(&scratch, BY_HAND).await;
+    // Old enough, and yet no function of refundd dropped it.
+    lacks_the_first_line(&scratch);
+    let note = |begins: &str, ends: &str, at: &str, kept: &str| {
+        let edge = "date_trunc('month', now(), 'UTC') - interval '2 months'";
+        format!("insert into refundd.dropped_months values ({begins}, {edge} + {ends}, {at}, {kept})")
+    };
+    for (begins, ends, at, kept, is_believed) in [
+        // It had not ended when it was dropped.
+        ("null", "interval '0'", "now() - interval '100 days'", "interval '30 days'", false),
+        // It ended earlier, and not by as much as the journal was kept then.
+        ("null", "interval '0'", "now()", "interval '400 days'", false),
+        // Another month.
+        ("null", "interval '-1 month'", "now()", "interval '30 days'", false),
+        ("date_trunc('month', now(), 'UTC')", "interval '1 year'", "now()", "interval '30 days'", false),
+        ("null", "interval '0'", "now() - interval '1 day'", "interval '1 day'", true),
+    ] {
+        let copy = format!("{KEEP_LONGER}; {}", note(begins, ends, at, kept));
+        attack(&scratch, &copy).await;
+        if is_believed {
+            is_whole(&scratch);
+        } else {
+            lacks_the_first_line(&scratch);
+        }
+        scratch.sql("alter table refundd.dropped_months disable trigger user").await;
+        scratch.sql("delete from refundd.dropped_months").await;
+    }
+    // The same month, noted as dropped before 30 days were over, or in the future: nobody may do that.
+    for (at, kept) in [
+        ("date_trunc('month', now(), 'UTC') - interval '2 months' + interval '29 days'", "interval '1 hour'"),
+        ("now() + interval '10 years'", "interval '3000 days'"),
+    ] {
+        attack(&scratch, &note("null", "interval '0'", at, kept)).await;
+        lacks_the_first_line(&scratch);
+        scratch.sql("delete from refundd.dropped_months").await;
+    }
+}
+
+/// As before migration 61.
+const UNNOTED: &str =
+    "drop table refundd.dropped_months; drop function refundd.dropped_months_are_never_changed";
+const MIGRATION: &str = include_str!("../../../migrations/0061_dropped_months_are_noted.sql");
+
+#[tokio::test]
+async fn what_was_dropped_before_it_was_noted_is_judged_by_the_retention_of_the_migration_or_of_today() {
+    for (before, after, is_forgotten) in
+        [("30 days", "400 days", true), ("400 days", "30 days", true), ("400 days", "400 days", false)]
+    {
+        let scratch = with_an_old_month().await;
+        attack(&scratch, BY_HAND).await;
+        let keep = |time: &str| KEEP_LONGER.replace("400 days", time);
+        attack(&scratch, &format!("{UNNOTED}; {}; {MIGRATION}", keep(before))).await;
+        scratch.sql(&keep(after)).await;
+        if is_forgotten {
+            is_whole(&scratch);
+        } else {
+            lacks_the_first_line(&scratch);
+        }
+    }
 }
 
 #[tokio::test]
