@@ -10,6 +10,7 @@
 pub mod chain;
 mod grid;
 mod history;
+mod neighbours;
 mod watch;
 
 #[cfg(test)]
@@ -216,9 +217,13 @@ fn kept_from(history: &History, oldest_us: Option<i64>, now_us: i64) -> i64 {
 #[derive(Debug)]
 pub struct Prover {
     counted: Period,
+    /// In order of time.
     watches: Vec<RuleWatch>,
-    /// The index of the first watch to which coming permits can still matter.
-    first: usize,
+    /// The length of the longest spans, in microseconds.
+    longest: i64,
+    /// The indexes of the watches to which coming permits can still matter, and of the first one for which it is too early.
+    active: Vec<usize>,
+    next: usize,
     findings: Findings,
 }
 
@@ -236,14 +241,14 @@ impl Prover {
             (RuleWatch::all(history, period, clocks), history.most(scope.counted))
         };
         let findings = Findings { most, ..Findings::default() };
-        Prover { counted: scope.counted, watches, first: 0, findings }
+        let longest = watches.iter().map(RuleWatch::reach).max().unwrap_or(0);
+        Prover { counted: scope.counted, watches, longest, active: Vec::new(), next: 0, findings }
     }
 
     /// The period whose permits `see` must get. Spans that touch the proven period reach beyond it.
     #[must_use]
     pub fn reads(&self) -> Period {
-        let reach = self.watches.iter().map(RuleWatch::reach).max().unwrap_or(0);
-        Period { from_us: self.counted.from_us - reach, to_us: self.counted.to_us + reach }
+        Period { from_us: self.counted.from_us - self.longest, to_us: self.counted.to_us + self.longest }
     }
 
     /// Counts the next permits. An opening must not be earlier than the one before.
@@ -252,11 +257,14 @@ impl Prover {
             self.findings.refunds += opening.refunds;
             self.findings.others += opening.others;
         }
-        while self.watches.get(self.first).is_some_and(|watch| watch.is_over(opening.at_us)) {
-            self.first += 1;
+        while self.watches.get(self.next).is_some_and(|watch| watch.begins_us(self.longest) <= opening.at_us)
+        {
+            self.active.push(self.next);
+            self.next += 1;
         }
-        for watch in &mut self.watches[self.first..] {
-            watch.see(opening, &mut self.findings);
+        self.active.retain(|nth| !self.watches[*nth].is_over(opening.at_us));
+        for nth in &self.active {
+            self.watches[*nth].see(opening, &mut self.findings);
         }
     }
 

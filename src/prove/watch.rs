@@ -10,12 +10,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::grid::Grid;
-use super::history::{History, micros, reach};
+use super::history::{History, reach};
+use super::neighbours::Neighbours;
 use super::{Findings, Measure, Opening, Period, SpanCount};
-use crate::limiter::{Rule, timing};
-
-/// A little longer than the time for which a stricter rule stays in force after its last use.
-const SETTLING: Duration = timing::SEEN_FOR.saturating_add(Duration::from_millis(200));
+use crate::limiter::Rule;
 
 /// The bound that one rule sets for a span of another rule.
 #[derive(Debug, Clone)]
@@ -60,6 +58,7 @@ enum Counting {
 impl RuleWatch {
     /// Makes one watch for each known rule that was in force in the period.
     pub(super) fn all(history: &History, period: Period, clocks: Duration) -> Vec<RuleWatch> {
+        let neighbours = Neighbours::new(history.rule_periods(), clocks);
         let known =
             history.within(period).filter_map(|rule_period| Some((rule_period, rule_period.rule.as_ref()?)));
         known
@@ -69,16 +68,8 @@ impl RuleWatch {
                 let (grid, length) = (Grid::of(rule), reach(rule));
                 let mut bounds =
                     vec![Bound::of(rule, Some(rule), Period { from_us: i64::MIN, to_us: i64::MAX })];
-                for other in history.rule_periods().iter().filter(|other| *other != rule_period) {
-                    let longest = length.max(other.rule.as_ref().map_or(length, reach));
-                    let near = Period {
-                        from_us: other.since_us.saturating_sub(micros(clocks)),
-                        to_us: other.until_us.saturating_add(micros(SETTLING) + longest + micros(clocks)),
-                    };
-                    if near.from_us < touched.to_us + length && near.to_us > touched.from_us - length {
-                        bounds.push(Bound::of(rule, other.rule.as_ref(), near));
-                    }
-                }
+                let near = neighbours.of(rule_period, touched, length);
+                bounds.extend(near.map(|(other, near)| Bound::of(rule, other.rule.as_ref(), near)));
                 let counting = match grid {
                     Some(grid) => Counting::Windows { grid, open: None },
                     None => Counting::Spans { length, openings: VecDeque::new(), sum: 0, last: None },
@@ -91,6 +82,11 @@ impl RuleWatch {
     /// How far the rule's spans reach beyond the period, in microseconds.
     pub(super) fn reach(&self) -> i64 {
         self.reach
+    }
+
+    /// Openings before this moment cannot matter to the rule, if its spans are not longer than `longest`.
+    pub(super) fn begins_us(&self, longest: i64) -> i64 {
+        self.touched.from_us - longest
     }
 
     /// Whether openings from this moment on cannot matter to the rule. `finish` counts the spans that are still open.
