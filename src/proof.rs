@@ -179,6 +179,8 @@ impl Proved {
 
 /// Proves one limit.
 ///
+/// If a day of the period is dropped from the ledger meanwhile, the proof is made again, of the days that are left.
+///
 /// `clocks` is the largest difference between Redis's clock and Postgres's clock. `tell` hears now and then how far the
 /// proof is.
 ///
@@ -189,17 +191,62 @@ pub async fn prove_one(
     known: &Provable,
     limit: String,
     period: Period,
-    now: Timestamp,
+    mut now: Timestamp,
     clocks: Duration,
     tell: &mut (dyn FnMut(fmt::Arguments<'_>) + Send),
 ) -> Result<Proved, StoreError> {
-    let mut history = store.rules(&limit).await?;
-    let oldest = store.oldest_permit_us(&limit).await?;
-    if let Some(oldest) = oldest {
-        history.began_before(oldest);
+    let mut oldest = store.oldest_permit_us(&limit).await?;
+    loop {
+        let at = Horizon { oldest, now_us: now.as_microsecond() };
+        let proved = prove_from(store, known, &limit, period, at, clocks, tell).await?;
+        let still_oldest = store.oldest_permit_us(&limit).await?;
+        // Without permits nothing could be dropped.
+        if oldest.is_none() || still_oldest == oldest {
+            return Ok(proved);
+        }
+        now = store.now().await?;
+        let scope = Scope::of(period, &proved.history, still_oldest, now.as_microsecond());
+        if scope.provable == proved.scope.provable {
+            return Ok(proved);
+        }
+        tell(format_args!("limit {limit}: a day was dropped from the ledger, so the proof begins again"));
+        oldest = still_oldest;
     }
-    let scope = Scope::of(period, &history, oldest, now.as_microsecond());
-    let mut prover = Prover::new(&history, &scope, clocks);
+}
+
+/// The oldest permit in the ledger, and the time at which that was read.
+#[derive(Debug, Clone, Copy)]
+struct Horizon {
+    oldest: Option<i64>,
+    now_us: i64,
+}
+
+async fn prove_from(
+    store: &Store,
+    known: &Provable,
+    limit: &str,
+    period: Period,
+    horizon: Horizon,
+    clocks: Duration,
+    tell: &mut (dyn FnMut(fmt::Arguments<'_>) + Send),
+) -> Result<Proved, StoreError> {
+    let mut history = store.rules(limit).await?;
+    let prepare = move || {
+        if let Some(oldest) = horizon.oldest {
+            history.began_before(oldest);
+        }
+        let scope = Scope::of(period, &history, horizon.oldest, horizon.now_us);
+        let prover = Prover::new(&history, &scope, clocks);
+        (history, scope, prover)
+    };
+    // A slowed channel has 20,000 rules a day, which would delay every other task on this thread.
+    let prepared = tokio::task::spawn_blocking(prepare).await;
+    let (history, scope, mut prover) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The program ends.
+        Err(_) => std::future::pending().await,
+    };
     let mut journal_check = JournalCheck::default();
     if !scope.provable.is_empty() {
         let (mut openings, reads) = (0_u64, prover.reads());
@@ -208,15 +255,11 @@ pub async fn prove_one(
             openings += 1;
             tell(format_args!("limit {limit}: {openings} times with permits counted"));
         };
-        store.each_opening(&limit, reads, see).await?;
-        let holds = known.channels.iter().filter(|(_, limits)| limits.contains(&limit));
+        store.each_opening(limit, reads, see).await?;
+        let holds = known.channels.iter().filter(|(_, limits)| limits.iter().any(|named| named == limit));
         let channels: Vec<String> = holds.map(|(channel, _)| channel.clone()).collect();
-        let question = JournalQuery {
-            limit: &limit,
-            permits: scope.counted,
-            sends: scope.provable,
-            channels: &channels,
-        };
+        let question =
+            JournalQuery { limit, permits: scope.counted, sends: scope.provable, channels: &channels };
         let seen = |line, last| {
             tell(format_args!("limit {limit}: the journal compared up to line {line} of {last}"));
         };
@@ -224,7 +267,8 @@ pub async fn prove_one(
     }
     let journal_since = store.journal_since().await?;
     let journal_since = journal_since.filter(|since| since.as_microsecond() > scope.counted.from_us);
-    Ok(Proved { limit, period, history, scope, findings: prover.finish(), journal_check, journal_since })
+    let (limit, findings) = (limit.to_owned(), prover.finish());
+    Ok(Proved { limit, period, history, scope, findings, journal_check, journal_since })
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! This file judges no rule: `prove` does.
 //!
 //! Ledger and journal may have many millions of rows, so each is read one page at a time, while nodes go on sending.
-//! That is safe: nodes add rows only at the end, and old rows are dropped only at the beginning.
+//! Nodes add rows only at the end, and old rows are dropped only at the beginning: `proof` notices a day that is dropped
+//! meanwhile.
 
 use jiff::Timestamp;
 use sqlx::Row;

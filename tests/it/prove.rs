@@ -1,5 +1,6 @@
 //! `refundd prove` over what real nodes sent.
 
+mod dropped;
 mod short;
 
 use std::process::{Command, Output};
@@ -167,44 +168,6 @@ async fn a_first_byte_without_a_permit_of_its_own_is_found() {
         );
     }
     assert!(text(&prove(&scratch, &["--limit", "acme"])).contains("refundd review show 7"));
-}
-
-#[tokio::test]
-async fn a_pruned_period_is_said_to_be_unproven() {
-    let scratch =
-        ledger(r#"{"algorithm":"sliding_log","permits":5,"per_us":1000000,"lateness_us":20000}"#).await;
-    // A day that is said to have ended long ago, and goes on until two hours ago.
-    scratch
-        .sql(
-            "do $$
-             begin
-                 execute (select 'drop table ' || string_agg(oid::regclass::text, ', ') from pg_class where relname like 'permits_until_%' and relkind = 'r');
-                 execute format('create table refundd.permits_until_20000101 partition of refundd.permits for values from (minvalue) to (%L)',
-                                now() - interval '2 hours');
-                 execute format('create table refundd.permits_until_29990101 partition of refundd.permits for values from (%L) to (maxvalue)',
-                                now() - interval '2 hours');
-                 insert into refundd.permits (limit_name, window_start, ordinal, caller, node)
-                 select 'acme', now() - n * interval '1 minute', n, 'shop', 'node-a' from generate_series(1, 170) n;
-             end $$",
-        )
-        .await;
-    let whole = prove(&scratch, &["--limit", "acme", "--from", "160m", "--json"]);
-    assert_eq!(
-        (whole.status.code(), json(&whole)["limits"][0]["unproven"].as_array().map(Vec::len)),
-        (Some(0), Some(0))
-    );
-    scratch.keep_evidence_for_a_moment().await;
-    assert_eq!(scratch.store.rotate_permits(Duration::from_hours(24)).await.unwrap(), 1);
-    let said = prove(&scratch, &["--limit", "acme", "--from", "160m"]);
-    assert_eq!(said.status.code(), Some(0), "{}", text(&said));
-    assert!(text(&said).contains("unproven") && text(&said).contains("pruned"), "{}", text(&said));
-    let gone = prove(&scratch, &["--limit", "acme", "--from", "160m", "--to", "150m"]);
-    assert_eq!(gone.status.code(), Some(1), "{}", text(&gone));
-    assert!(text(&gone).contains("nothing can be said"), "{}", text(&gone));
-    // Before any rule, too.
-    let ruleless = prove(&scratch, &["--limit", "acme", "--from", "5h", "--to", "4h"]);
-    assert_eq!(ruleless.status.code(), Some(1), "{}", text(&ruleless));
-    assert!(text(&ruleless).contains("no node had written down a rule"), "{}", text(&ruleless));
 }
 
 #[tokio::test]
