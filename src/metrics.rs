@@ -142,6 +142,7 @@ mod tests {
         metrics.permits_unused(&acme, "late", 2);
         metrics.filled(&acme, 100);
         metrics.settled_late();
+        metrics.late_answer_differs("acme");
         metrics.stranded(&acme, 3);
         metrics.saved("http", 1);
         metrics.saved("http_batch", 500);

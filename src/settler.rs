@@ -10,6 +10,8 @@
 //! The settler counts and logs each outcome once, when the first try to write it is over. Only then it is known
 //! whether Postgres takes the bank's reference, or the outcome becomes one for a person.
 
+mod late;
+
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -135,12 +137,10 @@ impl Writer {
                 Ok(moved) => {
                     self.failing.locked().worked(|| tracing::info!("Settling works again"));
                     self.put_back(batch, &moved);
-                    // After a try whose commit was not seen, a refund that does not move need not be late: the try
-                    // may have moved it.
                     if !again {
                         self.report(batch);
-                        self.report_late(batch, &moved);
                     }
+                    late::report(&self.node, batch, &moved, again);
                     return Vec::new();
                 }
                 Err(error) if error.is_a_lock() => {
@@ -273,19 +273,6 @@ impl Writer {
                 refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
                 "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
             ),
-        }
-    }
-
-    /// Counts and logs the outcomes that moved no refund, because their lease was over.
-    fn report_late(&self, batch: &[Settled], moved: &[RefundId]) {
-        let moved: std::collections::HashSet<_> = moved.iter().collect();
-        for late in batch.iter().filter(|s| !moved.contains(&s.id)) {
-            self.node.metrics.settled_late();
-            tracing::warn!(
-                refund.id = %late.id, channel.name = %late.channel, attempt.number = late.attempt,
-                outcome = late.answer.outcome.as_str(), bank_ref = late.answer.bank_ref.as_deref(),
-                "The answer for refund {} came after its lease was over; it is kept as evidence", late.id,
-            );
         }
     }
 }

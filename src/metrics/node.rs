@@ -118,6 +118,7 @@ pub struct Metrics {
     limit_has_stricter_rule: Family<ByLimit, Gauge>,
     filled: Of<ByChannel>,
     settled_late: Counter,
+    late_answers_differ: Of<ByChannel>,
     stranded: Of<ByChannel>,
     saved: Of<ByWay>,
     http_refused_callers: Of<ByCause>,
@@ -161,6 +162,7 @@ impl Metrics {
             limit_has_stricter_rule: Family::default(),
             filled: Of::default(),
             settled_late: Counter::default(),
+            late_answers_differ: Of::default(),
             stranded: Of::default(),
             saved: Of::default(),
             http_refused_callers: Of::default(),
@@ -220,6 +222,11 @@ impl Metrics {
             "settled_late",
             "Answers that came after their lease had ended; they are kept as evidence and moved no refund",
             self.settled_late.clone(),
+        );
+        page.register(
+            "late_answers_differ",
+            "Answers that came after their lease had ended and contradict a refund that has succeeded",
+            self.late_answers_differ.clone(),
         );
         page.register(
             "stranded",
@@ -356,6 +363,11 @@ impl Metrics {
     /// Counts an answer that came after its lease had ended.
     pub fn settled_late(&self) {
         self.settled_late.inc();
+    }
+
+    /// Counts a late answer that contradicts a refund that has succeeded.
+    pub fn late_answer_differs(&self, channel: &str) {
+        self.late_answers_differ.get_or_create_owned(&ByChannel { channel: channel.to_owned() }).inc();
     }
 
     /// Counts stranded refunds that recovery put back.

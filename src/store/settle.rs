@@ -49,7 +49,14 @@ const SETTLE: Statement = statement!(include_str!("sql/settle.sql"));
 
 const FREE: &str = "select id from refundd.refunds where id = any($1) for update skip locked";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("settle", SETTLE.sql), ("free", FREE)];
+// A trigger wrote them in the commits of these answers.
+const DIFFERING: &str = "
+    select distinct on (e.refund_id, t.attempt) e.refund_id, e.channel, e.reason
+      from refundd.events e join unnest($1::bigint[], $2::integer[]) as t (id, attempt) on e.refund_id = t.id and e.after ->> 'attempt' = t.attempt::text
+     where e.kind = 'late_answer_differs' and e.refund_id = any($1) order by e.refund_id, t.attempt, e.event_id desc";
+
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("settle", SETTLE.sql), ("free", FREE), ("late_answers_that_differ", DIFFERING)];
 
 impl Store {
     /// The refunds among `ids` whose rows no other transaction has locked.
@@ -61,6 +68,22 @@ impl Store {
             .await
             .doing("look for refunds without a lock")?;
         Ok(free.into_iter().map(RefundId).collect())
+    }
+
+    /// Those of these sends, each by its refund and its number, whose late answer contradicts the refund: with the channel and the
+    /// contradiction.
+    pub async fn late_answers_that_differ(
+        &self,
+        sends: &[(RefundId, i32)],
+    ) -> Result<Vec<(RefundId, String, String)>, StoreError> {
+        let (ids, attempts): (Vec<i64>, Vec<i32>) =
+            sends.iter().map(|(id, attempt)| (id.0, *attempt)).unzip();
+        let rows = sqlx::query(DIFFERING).bind(ids).bind(attempts).all(&self.db).await;
+        let rows = rows.doing("look for late answers that differ")?;
+        Ok(rows
+            .iter()
+            .map(|row| (RefundId(row.get("refund_id")), row.get("channel"), row.get("reason")))
+            .collect())
     }
 
     /// Settles sends of this node; answers the refunds that moved. For the others, the lease was over. With `again`,

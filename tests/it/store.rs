@@ -1,5 +1,6 @@
 //! Claims and settling, called directly.
 
+mod late;
 mod lies;
 mod permits;
 mod settling;

@@ -142,7 +142,12 @@ pub(super) fn table(caption: &str, events: &[Event]) -> Markup {
 pub(super) fn kind(event: &Event) -> Markup {
     let tone = match event.kind.as_str() {
         "paused" | "cooled" | "node_left" => Tone::Warning,
-        "suspended" | "breaker_tripped" | "bank_unreachable" | "bank_refusing" | "clock_stepped" => Tone::Bad,
+        "suspended"
+        | "breaker_tripped"
+        | "bank_unreachable"
+        | "bank_refusing"
+        | "clock_stepped"
+        | "late_answer_differs" => Tone::Bad,
         "resumed"
         | "released"
         | "breaker_ended"

@@ -160,4 +160,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/0060_slowed_rules_are_forgotten.sql"),
     ),
     (61, "dropped_months_are_noted", include_str!("../../../migrations/0061_dropped_months_are_noted.sql")),
+    (
+        62,
+        "late_answers_that_differ_are_events",
+        include_str!("../../../migrations/0062_late_answers_that_differ_are_events.sql"),
+    ),
 ];

@@ -3,6 +3,7 @@
 -- journal, and a trigger looks whether it says that the bank paid (late_evidence_makes_a_version).
 -- A refund that became uncertain while it was sent goes to a person instead of `ready` or `failed`: the bank's late answer to an
 -- earlier send says that it has the refund.
+-- A refund that the bank's late answer executed under another reference goes to a person, too: it may be paid twice.
 -- :again                           an earlier try may have committed unseen: lines that the journal has are not
 --                                  written again
 -- :id and the others of `unnest`   one row for each outcome
@@ -20,19 +21,23 @@ with outcomes as (
     select r.id from refundd.refunds r where :again and r.id = any(:id) for no key update
 ), moved as (
     update refundd.refunds r
-       set state = case when t.next in ('ready', 'failed') and r.uncertain_at is not null then 'review' else t.next end, version = r.version + 1,
+       set state = case when t.next in ('ready', 'failed') and r.uncertain_at is not null then 'review'
+                        when t.next in ('succeeded', 'accepted') and r.bank_ref <> t.bank_ref then 'review' else t.next end, version = r.version + 1,
            attempts = r.attempts - case when t.counted then 0 else 1 end,
            -- A refund that goes back without a wait keeps its place in the backlog.
            due_at = case when t.wait_us = 0 then r.due_at
                          when t.next in ('ready', 'accepted', 'unknown') then now() + t.wait_us * interval '1 microsecond' else r.due_at end,
            reason = case when t.next in ('ready', 'failed') and r.uncertain_at is not null
-                         then 'said_paid: the bank said of an earlier send that it has this refund, and of this one: ' || t.outcome else t.reason end,
+                         then 'said_paid: the bank said of an earlier send that it has this refund, and of this one: ' || t.outcome
+                         when t.next in ('succeeded', 'accepted') and r.bank_ref <> t.bank_ref
+                         then 'bank_ref_differs: the bank said of an earlier send ' || r.bank_ref || ', and of this one ' || t.bank_ref else t.reason end,
            -- The bank cannot remember a request id of which no byte left.
            first_sent_at = case when not t.is_first or t.started_ago_us is not null then r.first_sent_at end,
            inquire_at = now() + t.inquire_us * interval '1 microsecond',
            bank_ref = coalesce(r.bank_ref, t.bank_ref),
            lease_node = null, lease_until = null,
-           settled_at = case when t.next in ('succeeded', 'cancelled') or (t.next = 'failed' and r.uncertain_at is null) then now() end
+           settled_at = case when t.next = 'succeeded' and r.bank_ref <> t.bank_ref then null
+                             when t.next in ('succeeded', 'cancelled') or (t.next = 'failed' and r.uncertain_at is null) then now() end
       from outcomes t
      where r.id = t.id and r.id = any(:id) -- found by id, as in claim.sql
        -- One comparison, and not two: a planner that expects few `sending` rows would compare each with each outcome.
@@ -48,7 +53,10 @@ with outcomes as (
            -- A subquery, and not a join: planned for ten rows, a join compared each outcome with each moved row.
            case when (t.id, t.epoch) not in (select id, lease_epoch from moved) then null
                 -- A trigger may have shown it to a person in place of `unknown`.
-                when t.next in ('ready', 'failed', 'unknown') and t.id in (select id from moved where state = 'review') then 'review' else t.next end, t.status, t.code, t.message
+                when t.id in (select id from moved where state = 'review') then 'review' else t.next end, t.status, t.code,
+           -- The row does not have this reference. The trigger reads the end of the line.
+           case when t.bank_ref is not null and (t.id, t.epoch) not in (select id, lease_epoch from moved where state <> 'review')
+                then left(t.message, 483 - length(t.bank_ref)) || '; bank reference ' || t.bank_ref else t.message end
       from outcomes t
      where not :again or t.id in (select id from moved)
         or case when t.id in (select id from locked) then not refundd.send_is_kept(t.id, t.epoch) end

@@ -7,14 +7,17 @@
 -- :inquire_us        until the next inquiry, null for none
 -- :started_ago_us    how long ago the first byte left, null if none did
 with locked as (
-    select r.id from refundd.refunds r where r.id = :id for no key update
+    select r.id, r.bank_ref from refundd.refunds r where r.id = :id for no key update
 ), said as materialized (
     -- A bank that said earlier that it executed the refund, or took it, contradicts itself, and a person decides.
-    select case :outcome when 'not_executed' then refundd.was_said_paid(l.id, true) when 'rejected' then refundd.was_said_paid(l.id, false) else false end as otherwise
+    select case :outcome when 'not_executed' then refundd.was_said_paid(l.id, true) when 'rejected' then refundd.was_said_paid(l.id, false) else false end as otherwise,
+           -- A late answer may have come since this inquiry was leased, with another reference.
+           case when :outcome in ('succeeded', 'accepted') and l.bank_ref <> :bank_ref then l.bank_ref end as other_ref
       from locked l
 ), decided as materialized (
-    select case when s.otherwise then 'review' else :next end as next,
-           case when s.otherwise then 'said_paid: the bank said before that it has this refund, and says now: ' || :message else :reason end as reason
+    select case when s.otherwise or s.other_ref is not null then 'review' else :next end as next,
+           case when s.otherwise then 'said_paid: the bank said before that it has this refund, and says now: ' || :message
+                when s.other_ref is not null then 'bank_ref_differs: the bank said ' || s.other_ref || ' before, and says now: ' || :bank_ref else :reason end as reason
       from said s
 ), moved as (
     update refundd.refunds r
@@ -33,7 +36,10 @@ with locked as (
     insert into refundd.attempts
            (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
     select :id, :channel, 'inquiry', :number, :epoch, :node, :permit, now() - :started_ago_us::bigint * interval '1 microsecond',
-           :outcome, (select state from moved), :status, :code, :message
+           :outcome, (select state from moved), :status, :code,
+           -- The row does not have this reference. A trigger reads the end of the line.
+           case when :bank_ref is not null and not exists (select from moved where state <> 'review')
+                then left(:message, 483 - length(:bank_ref)) || '; bank reference ' || :bank_ref else :message end
      where not refundd.inquiry_is_kept(:id, :number)
 )
 select state from moved

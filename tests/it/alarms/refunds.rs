@@ -6,6 +6,7 @@ use playground::bank::Step;
 use refundd::refund::{RefundId, State};
 use refundd::store::Decision;
 use rustix::process::Signal;
+use sqlx::{Connection, Executor};
 
 use super::watch::Watch;
 use super::{LIMITED, health_says, healthy, status_says};
@@ -153,5 +154,27 @@ async fn a_receiver_of_webhooks_that_takes_nothing() {
     watch.fires("RefunddNotifyLate").await;
     receiver.answers(200);
     watch.is_quiet().await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_late_answer_that_contradicts_a_refund_that_has_succeeded() {
+    let scratch = Scratch::new().await;
+    let (node, mut watch) = healthy(&scratch, &format!("{LIMITED}bank_ref = \"/id\"\n")).await;
+    let pays = Step::answers(200, r#"{"status":"succeeded","id":"B-late"}"#).and_pays();
+    scratch.bank.next("acme", [pays.after(Duration::from_secs(1))]);
+    scratch.insert("acme", "R-", 1).await;
+    until("it is sent", async || scratch.count(State::Sending).await == 1).await;
+    // As if a second send had succeeded meanwhile, under a reference of its own. The node must wait for that, and tries again.
+    let mut other = scratch.connect().await;
+    let mut settles = other.begin().await.unwrap();
+    settles.execute("update refundd.refunds set state = 'succeeded', lease_node = null, lease_until = null, settled_at = now(), bank_ref = 'another' where state = 'sending'").await.unwrap();
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    until("the outcome waits", async || scratch.number(waits).await > 0).await;
+    until("the outcome is set aside", async || scratch.number(waits).await == 0).await;
+    settles.commit().await.unwrap();
+    let event = "select count(*) from refundd.events where kind = 'late_answer_differs' and before ->> 'bank_ref' = 'another'";
+    until("the event is written", async || scratch.number(event).await == 1).await;
+    watch.fires("RefunddLateAnswerDiffers").await;
     node.stop().await;
 }

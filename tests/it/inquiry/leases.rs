@@ -216,3 +216,30 @@ async fn a_refund_that_is_not_asked_about_any_more_spends_no_permit() {
     assert_eq!((claimed.stale, claimed.unspent.len()), (vec![RefundId(1)], 1));
     assert_eq!(scratch.number("select count(*) from refundd.permits").await, 1);
 }
+
+#[tokio::test]
+async fn an_inquiry_that_names_another_reference_than_a_late_answer_goes_to_a_person() {
+    for (outcome, other) in [
+        (InquiryOutcome::Succeeded, "B-2"),
+        (InquiryOutcome::Pending, "B-2"),
+        (InquiryOutcome::Succeeded, "B-1"),
+    ] {
+        let scratch = uncertain(1).await;
+        let leased = lease(&scratch, &[unlimited(1)]).await.leased;
+        // The send is answered after its lease, and while the inquiry is under way.
+        scratch.sql("update refundd.refunds set bank_ref = 'B-1'").await;
+        let mut answered = inquired(&leased[0], outcome);
+        answered.answer.bank_ref = Some(other.to_owned());
+        let state = scratch.store.settle_inquiry("a", &answered).await.unwrap().unwrap();
+        let last = scratch.text("select message from refundd.attempts order by id desc limit 1").await;
+        if other == "B-1" {
+            assert_eq!((state, last.as_str()), (State::Succeeded, "test"));
+            continue;
+        }
+        assert_eq!((state, last.as_str()), (State::Review, "test; bank reference B-2"));
+        assert_eq!(
+            scratch.text("select concat_ws(' ', reason, bank_ref, settled_at) from refundd.refunds").await,
+            "bank_ref_differs: the bank said B-1 before, and says now: B-2 B-1"
+        );
+    }
+}

@@ -1,0 +1,44 @@
+//! Outcomes that moved no refund, because their lease was over. A person must hear of those that contradict a refund that has
+//! succeeded: it may be paid twice.
+
+use crate::node::Node;
+use crate::refund::RefundId;
+use crate::store::Settled;
+use crate::telemetry::chain;
+
+/// Counts and logs the outcomes of a commit that moved no refund. After a try whose commit was not seen, such an outcome need not be
+/// late: that try may have moved the refund. The events tell in any case.
+pub(super) fn report(node: &Node, batch: &[Settled], moved: &[RefundId], again: bool) {
+    let moved: std::collections::HashSet<_> = moved.iter().collect();
+    let mut sends = Vec::new();
+    for late in batch.iter().filter(|settled| !moved.contains(&settled.id)) {
+        sends.push((late.id, late.attempt));
+        if again {
+            continue;
+        }
+        node.metrics.settled_late();
+        tracing::warn!(
+            refund.id = %late.id, channel.name = %late.channel, attempt.number = late.attempt,
+            outcome = late.answer.outcome.as_str(), bank_ref = late.answer.bank_ref.as_deref(),
+            "The answer for refund {} came after its lease was over; it is kept as evidence", late.id,
+        );
+    }
+    if !sends.is_empty() {
+        node.calls.spawn(report_contradictions(node.clone(), sends));
+    }
+}
+
+/// Counts and logs what a trigger found when it wrote the events. If this fails, the events tell.
+async fn report_contradictions(node: Node, sends: Vec<(RefundId, i32)>) {
+    match node.store.late_answers_that_differ(&sends).await {
+        Ok(all) => {
+            for (id, channel, reason) in all {
+                node.metrics.late_answer_differs(&channel);
+                tracing::error!(refund.id = %id, channel.name = %channel, "Refund {id}: {reason}");
+            }
+        }
+        Err(error) => {
+            tracing::warn!(error = %chain(&error), "Failed to look whether late answers contradict their refunds");
+        }
+    }
+}
