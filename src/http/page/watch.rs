@@ -85,7 +85,7 @@ pub(in crate::http) struct Watch {
     stories: Shelf<StoryRead>,
     one_at_a_time: Arc<tokio::sync::Mutex<()>>,
     /// Proofs may read millions of permits: one at a time.
-    pub(super) proofs: Semaphore,
+    pub(super) proofs: Arc<Semaphore>,
 }
 
 impl Default for Watch {
@@ -96,7 +96,7 @@ impl Default for Watch {
             channels: Shelf::default(),
             stories: Shelf::default(),
             one_at_a_time,
-            proofs: Semaphore::new(1),
+            proofs: Arc::new(Semaphore::new(1)),
         }
     }
 }

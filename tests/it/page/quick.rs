@@ -92,3 +92,24 @@ async fn ten_viewers_of_a_channel_wait_for_one_read_on_one_connection() {
     until("the page is back", async || see(&node, "/channels/acme").await.status == 200).await;
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_viewer_that_hangs_up_starts_no_second_proof_beside_the_first() {
+    let scratch = Scratch::new().await;
+    let limited = "[limit.acme]\npermits = 9\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+    let node = TestNode::start(&scratch, "a", limited).await;
+    scratch.insert("acme", "R-", 1).await;
+    until("it is sent", async || scratch.bank.look(|ledger| ledger.all().len()) == 1).await;
+    let mut owner = scratch.connect().await;
+    owner.execute("begin; lock table refundd.permits in access exclusive mode").await.unwrap();
+    // Each of these viewers hangs up. The first proof waits in Postgres all the same.
+    until("a proof is refused", async || {
+        let proof = see(&node, "/proof?channel=acme&from=1h");
+        let page = tokio::time::timeout(Duration::from_millis(500), proof).await;
+        page.is_ok_and(|page| page.status == 503 && page.text.contains("makes another proof"))
+    })
+    .await;
+    owner.execute("rollback").await.unwrap();
+    until("the place is free", async || see(&node, "/proof?channel=acme&from=1h").await.status == 200).await;
+    node.stop().await;
+}
