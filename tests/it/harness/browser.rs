@@ -56,24 +56,38 @@ fn program(names: &[&str]) -> String {
     (*found).to_owned()
 }
 
+type Lines = std::io::Lines<BufReader<std::process::ChildStdout>>;
+
+/// A new chromedriver, what else it says, and its port. `None` if it ends at once.
+fn begin_driver(home: &Path) -> Option<(Child, Lines, String)> {
+    let mut driver = Command::new(program(&["/usr/bin/chromedriver", "/usr/local/bin/chromedriver"]))
+        .arg("--port=0")
+        .env("HOME", home)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+    let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
+        let (_, port) = line.split_once("started successfully on port ")?;
+        Some(port.trim_end_matches('.').to_owned())
+    });
+    if port.is_none() {
+        let _ = driver.kill();
+        driver.wait().unwrap();
+    }
+    port.map(|port| (driver, lines, port))
+}
+
 impl Browser {
     pub async fn open() -> Browser {
         let one = ONE.acquire().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let mut driver = Command::new(program(&["/usr/bin/chromedriver", "/usr/local/bin/chromedriver"]))
-            .arg("--port=0")
-            .env("HOME", folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
-            let (_, port) = line.split_once("started successfully on port ")?;
-            Some(port.trim_end_matches('.').to_owned())
-        });
-        let address = format!("127.0.0.1:{}", port.expect("chromedriver says on which port it listens"));
+        // It takes a free port of IPv4, and ends if another program has the same port of IPv6.
+        let begun = (0..10).find_map(|_| begin_driver(folder.path()));
+        let (driver, lines, port) = begun.expect("chromedriver says on which port it listens");
+        let address = format!("127.0.0.1:{port}");
         // Nobody may stop reading, or chromedriver waits for room.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         let mut arguments: Vec<String> = [
