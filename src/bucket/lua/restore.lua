@@ -45,7 +45,11 @@ if kept_generation > generation then
 end
 if ARGV[9] ~= "" and kept[5] and kept[5] ~= ARGV[9] then
     -- The other node has begun a newer generation, or will. Redis would grant permits of this one, which the ledger
-    -- refuses: then nodes would make Redis forget, and restore, without end.
+    -- refuses: then nodes would make Redis forget, and restore, without end. The ledger is slow, so the other node gets more time.
+    local took = now - (tonumber(ARGV[9]) or now)
+    if took > 0 then
+        redis.call("HSET", limit.key, "telling_for", whole(math.min(2 * took, LONGEST_RESTORING)))
+    end
     return 0
 end
 local known = old and kept_generation == generation and same_shape(old, rule)

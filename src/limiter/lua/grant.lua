@@ -1,7 +1,5 @@
 -- grant: grants permits of several limits together, each at the first moment at which every limit has one.
--- us for which one node alone restores a count. The first node may be dead; then another tries. Reading the ledger may
--- also take longer than that, so each further node gets twice the time.
-local RESTORING_FOR, LONGEST_RESTORING = 300000, 30000000
+local RESTORING_FOR, LONGEST_RESTORING = 300000, 10000000 -- us for which one node alone restores a count (restore.lua)
 local RARE = 500000 -- us; of permits this far apart, a node must not miss one because it asked early
 
 -- Reads the limits of the call: from `first_key` on two KEYS each, and from `first_arg` on three ARGV each: rule,
@@ -40,13 +38,10 @@ local function forgot(limit, nth, now)
     end
     local telling = natural(kept[1])
     local alone = math.min(math.max(natural(kept[5]) or 0, RESTORING_FOR), LONGEST_RESTORING)
-    local since = telling and now - telling or math.huge
-    if since >= 0 and since < alone then
+    if telling and telling > now - alone and telling <= now then
         return {RESTORING, now, WHILE_RESTORING, nth}
     end
-    -- After a longer silence, or a step of the clock, nothing shows that the ledger is slow.
-    local is_slow = since >= 0 and since < 2 * alone
-    redis.call("HSET", limit.key, "telling", whole(now), "telling_for", whole(is_slow and 2 * alone or RESTORING_FOR))
+    redis.call("HSET", limit.key, "telling", whole(now))
     local window, over = 0, 0
     local rule = read_rule(limit.proposed)
     rule.edges = limit.edges

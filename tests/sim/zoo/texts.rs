@@ -311,7 +311,7 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
     ),
     (
         "each node has the same short time for a restore",
-        &[("is_slow and 2 * alone or RESTORING_FOR", "RESTORING_FOR")],
+        &[("whole(math.min(2 * took, LONGEST_RESTORING))", "whole(RESTORING_FOR)")],
     ),
     (
         "a segment that overlaps the span is not counted",
