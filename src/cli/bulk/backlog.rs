@@ -103,6 +103,7 @@ impl BulkWork<'_> {
             let were = if left == 1 { "was" } else { "were" };
             let wait = match still_wait {
                 0 => String::new(),
+                1 => "; 1 of them still waits, here or in another channel".to_owned(),
                 many => format!("; {many} of them still wait, here or in another channel"),
             };
             eprintln!(

@@ -49,7 +49,7 @@ async fn what_comes_while_a_person_reads_stays(command: &[&str], done: &str, wen
     assert!(!status.success(), "one of the refunds of the sums waits in another channel: {said}");
     for words in [
         &format!("1 refund of these sums was not {done}"),
-        "1 of them still wait",
+        "1 of them still waits",
         "EUR: 1101 refunds of 715651 in minor units can be",
         &format!("1100 {done}"),
         "EUR: 1100 refunds, 715550 in minor units",
