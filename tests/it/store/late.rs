@@ -130,3 +130,17 @@ async fn who_says_that_nothing_was_executed_takes_the_reference_back() {
         "B-1"
     );
 }
+
+#[tokio::test]
+async fn an_acceptance_under_another_reference_than_a_late_answer_goes_to_a_person_and_is_not_asked_about() {
+    let (scratch, first, second) = two_sends().await;
+    let store = &scratch.store;
+    store.settle("a", &answered(&first, Outcome::Accepted, Some("B-1")), false).await.unwrap();
+    let mut accepted = answered(&second, Outcome::Accepted, Some("B-2"));
+    accepted[0].settlement.inquire_in = Some(std::time::Duration::from_secs(5));
+    store.settle("b", &accepted, false).await.unwrap();
+    assert_eq!(
+        scratch.text("select concat_ws(' ', state, bank_ref, inquire_at) from refundd.refunds").await,
+        "review B-1"
+    );
+}
