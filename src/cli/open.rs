@@ -40,10 +40,10 @@ pub(super) async fn store(config: &Config) -> anyhow::Result<Store> {
         if schema.applied == 0 {
             bail!("the database has no schema `refundd` yet: run `refundd migrate`");
         }
-        if !schema.is_enough() {
+        if let Some(missing) = schema.missing {
             eprintln!(
-                "refundd: the database's schema is at version {} and this program knows {}: run `refundd migrate`",
-                schema.applied, schema.known
+                "refundd: the database's schema is at version {} and lacks migration {missing}: run `refundd migrate`",
+                schema.applied
             );
         }
     }

@@ -4,6 +4,7 @@ mod concurrent;
 mod list;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
@@ -27,12 +28,15 @@ pub struct SchemaStatus {
     pub applied: i64,
     /// The newest migration of this program.
     pub known: i64,
+    /// The first migration of this program that is not applied. It may be older than the newest applied one, where two
+    /// versions of the program each migrated the schema.
+    pub missing: Option<i64>,
 }
 
 impl SchemaStatus {
-    /// Whether the schema is new enough. A newer schema is fine: migrations remove nothing that older nodes need.
+    /// Whether the schema has all that this program needs. More is fine: migrations remove nothing that older nodes need.
     pub fn is_enough(self) -> bool {
-        self.applied >= self.known
+        self.missing.is_none()
     }
 }
 
@@ -95,17 +99,17 @@ impl Store {
         &self,
         mut tell: impl FnMut(MigrationStep),
     ) -> Result<SchemaStatus, StoreError> {
-        let status = self.schema().await;
-        if let Ok(status) = &status
-            && status.is_enough()
+        let applied = self.applied().await;
+        if let Ok(applied) = &applied
+            && status(applied).is_enough()
         {
-            return Ok(*status);
+            return Ok(status(applied));
         }
         let mut connection = self.db.make().await.doing("reach Postgres")?;
         self.become_owner(&mut connection).await?;
-        let status = status?;
+        let applied = applied?;
         let pending: Vec<usize> =
-            (0..MIGRATIONS.len()).filter(|&place| MIGRATIONS[place].0 > status.applied).collect();
+            (0..MIGRATIONS.len()).filter(|&place| !applied.contains(&MIGRATIONS[place].0)).collect();
         let count = pending.len();
         for (nth, &place) in (1..).zip(&pending) {
             let one = &MIGRATIONS[place];
@@ -154,19 +158,33 @@ impl Store {
 
     /// Reads the version of the schema and changes nothing.
     pub async fn schema(&self) -> Result<SchemaStatus, StoreError> {
-        let known = MIGRATIONS.iter().map(|m| m.0).max().unwrap_or(0);
+        Ok(status(&self.applied().await?))
+    }
+
+    /// The versions of the applied migrations.
+    async fn applied(&self) -> Result<HashSet<i64>, StoreError> {
         let there: bool = sqlx::query_scalar("select to_regclass('refundd.migrations') is not null")
             .one(&self.db)
             .await
             .doing("look for the schema")?;
-        let applied = if there {
-            sqlx::query_scalar("select coalesce(max(version), 0) from refundd.migrations where success")
-                .one(&self.db)
-                .await
-                .doing("look at the schema's version")?
-        } else {
-            0
-        };
-        Ok(SchemaStatus { applied, known })
+        if !there {
+            return Ok(HashSet::new());
+        }
+        let versions: Vec<i64> = sqlx::query_scalar(
+            "select coalesce(array_agg(version), '{}') from refundd.migrations where success",
+        )
+        .one(&self.db)
+        .await
+        .doing("look at the schema's version")?;
+        Ok(versions.into_iter().collect())
+    }
+}
+
+fn status(applied: &HashSet<i64>) -> SchemaStatus {
+    let versions = MIGRATIONS.iter().map(|one| one.0);
+    SchemaStatus {
+        applied: applied.iter().copied().max().unwrap_or(0),
+        known: versions.clone().max().unwrap_or(0),
+        missing: versions.filter(|version| !applied.contains(version)).min(),
     }
 }

@@ -190,12 +190,12 @@ impl Store {
         }))
     }
 
-    /// A schema that is too old for this program, as a fault; `None` if it is new enough.
+    /// A schema that lacks migrations of this program, as a fault; `None` if it lacks none.
     pub async fn fault_of_schema(&self) -> Result<Option<SchemaFault>, StoreError> {
         let schema = self.schema().await?;
-        Ok((!schema.is_enough()).then(|| SchemaFault {
+        Ok(schema.missing.map(|missing| SchemaFault {
             found: format!(
-                "the database's schema is at version {} and this refundd needs {}",
+                "the database's schema is at version {} and lacks migration {missing}; this refundd needs all up to {}",
                 schema.applied, schema.known
             ),
             way_out: "run `refundd migrate` as the owner of the schema".to_owned(),
