@@ -100,7 +100,7 @@ pub use rights::{Excess, Lacking, SchemaFault};
 pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
 pub use second_person::{NeededFor, OtherRule};
-pub use settle::Settled;
+pub use settle::{LateAnswer, Settled};
 pub use suspensions::{Pause, Resumed, Suspended, SuspendedBy, Suspension};
 pub use waiting::{BulkLook, MoveTarget, Stays, Waiting, WaitingSum};
 pub use witness::{ClockStep, ClockWitness, RedisTime};

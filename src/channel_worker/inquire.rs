@@ -25,7 +25,8 @@ use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::inquiry::{self, InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
 use crate::refund::{Code, RefundId, State};
-use crate::store::{ClaimRequest, Claimed, Inquired, Store, StoreError};
+use crate::settler::late::report_contradictions;
+use crate::store::{ClaimRequest, Claimed, Inquired, LateAnswer, Store, StoreError};
 use crate::telemetry::{chain, millis};
 use crate::wake_up::WakeUps;
 
@@ -190,6 +191,10 @@ impl InquiryAttempt {
                 Ok(moved) => {
                     crash::point("resolved");
                     report(&inquired, moved);
+                    if moved.is_none() {
+                        let late = LateAnswer { id, purpose: Purpose::Inquire, number };
+                        node.calls.spawn(report_contradictions(node.clone(), vec![late]));
+                    }
                     return inquired;
                 }
                 Err(error) if error.is_taken_reference() => self.move_to_review(&mut inquired).await,

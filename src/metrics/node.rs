@@ -365,6 +365,11 @@ impl Metrics {
         self.settled_late.inc();
     }
 
+    /// Begins the counter of a channel at 0: a counter that appears at 1 has no increase, and its alarm would not ring.
+    pub fn channel_begins(&self, channel: &ChannelName) {
+        self.late_answers_differ.get_or_create_owned(&ByChannel { channel: channel.to_string() });
+    }
+
     /// Counts a late answer that contradicts a refund that has succeeded.
     pub fn late_answer_differs(&self, channel: &str) {
         self.late_answers_differ.get_or_create_owned(&ByChannel { channel: channel.to_owned() }).inc();

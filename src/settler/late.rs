@@ -1,9 +1,10 @@
 //! Outcomes that moved no refund, because their lease was over. A person must hear of those that contradict a refund that has
 //! succeeded: it may be paid twice.
 
+use crate::bucket::Purpose;
 use crate::node::Node;
 use crate::refund::RefundId;
-use crate::store::Settled;
+use crate::store::{LateAnswer, Settled};
 use crate::telemetry::chain;
 
 /// Counts and logs the outcomes of a commit that moved no refund. After a try whose commit was not seen, such an outcome need not be
@@ -12,7 +13,7 @@ pub(super) fn report(node: &Node, batch: &[Settled], moved: &[RefundId], again: 
     let moved: std::collections::HashSet<_> = moved.iter().collect();
     let mut sends = Vec::new();
     for late in batch.iter().filter(|settled| !moved.contains(&settled.id)) {
-        sends.push((late.id, late.attempt));
+        sends.push(LateAnswer { id: late.id, purpose: Purpose::Send, number: late.attempt });
         if again {
             continue;
         }
@@ -29,8 +30,8 @@ pub(super) fn report(node: &Node, batch: &[Settled], moved: &[RefundId], again: 
 }
 
 /// Counts and logs what a trigger found when it wrote the events. If this fails, the events tell.
-async fn report_contradictions(node: Node, sends: Vec<(RefundId, i32)>) {
-    match node.store.late_answers_that_differ(&sends).await {
+pub(crate) async fn report_contradictions(node: Node, answers: Vec<LateAnswer>) {
+    match node.store.late_answers_that_differ(&answers).await {
         Ok(all) => {
             for (id, channel, reason) in all {
                 node.metrics.late_answer_differs(&channel);

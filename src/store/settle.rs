@@ -10,6 +10,7 @@ use sqlx::Row;
 use super::connections::Ask;
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros};
+use crate::bucket::Purpose;
 use crate::refund::{Answer, ChannelName, RefundId, Settlement, State};
 
 /// One finished send: the next state of its refund, and the evidence.
@@ -34,6 +35,15 @@ pub struct Settled {
     pub waited: Duration,
 }
 
+/// A request to a bank whose answer moved no refund.
+#[derive(Debug, Clone, Copy)]
+pub struct LateAnswer {
+    pub id: RefundId,
+    pub purpose: Purpose,
+    /// The number of the attempt, or of the inquiry.
+    pub number: i32,
+}
+
 impl Settled {
     /// The reason in the row, for people; `None` for a success, and for a send that uses up no attempt.
     fn reason(&self) -> Option<String> {
@@ -51,9 +61,10 @@ const FREE: &str = "select id from refundd.refunds where id = any($1) for update
 
 // A trigger wrote them in the commits of these answers.
 const DIFFERING: &str = "
-    select distinct on (e.refund_id, t.attempt) e.refund_id, e.channel, e.reason
-      from refundd.events e join unnest($1::bigint[], $2::integer[]) as t (id, attempt) on e.refund_id = t.id and e.after ->> 'attempt' = t.attempt::text
-     where e.kind = 'late_answer_differs' and e.refund_id = any($1) order by e.refund_id, t.attempt, e.event_id desc";
+    select distinct on (e.refund_id, t.kind, t.number) e.refund_id, e.channel, e.reason
+      from refundd.events e join unnest($1::bigint[], $2::text[], $3::integer[]) as t (id, kind, number)
+        on e.refund_id = t.id and e.after ->> t.kind = t.number::text
+     where e.kind = 'late_answer_differs' and e.refund_id = any($1) order by e.refund_id, t.kind, t.number, e.event_id desc";
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("settle", SETTLE.sql), ("free", FREE), ("late_answers_that_differ", DIFFERING)];
@@ -70,15 +81,21 @@ impl Store {
         Ok(free.into_iter().map(RefundId).collect())
     }
 
-    /// Those of these sends, each by its refund and its number, whose late answer contradicts the refund: with the channel and the
-    /// contradiction.
+    /// Those of these answers that came late and contradict their refund: with the channel and the contradiction.
     pub async fn late_answers_that_differ(
         &self,
-        sends: &[(RefundId, i32)],
+        answers: &[LateAnswer],
     ) -> Result<Vec<(RefundId, String, String)>, StoreError> {
-        let (ids, attempts): (Vec<i64>, Vec<i32>) =
-            sends.iter().map(|(id, attempt)| (id.0, *attempt)).unzip();
-        let rows = sqlx::query(DIFFERING).bind(ids).bind(attempts).all(&self.db).await;
+        let kind = |answer: &LateAnswer| match answer.purpose {
+            Purpose::Send => "attempt",
+            Purpose::Inquire => "inquiry",
+        };
+        let rows = sqlx::query(DIFFERING)
+            .bind(column(answers, |answer| answer.id.0))
+            .bind(column(answers, kind))
+            .bind(column(answers, |answer| answer.number))
+            .all(&self.db)
+            .await;
         let rows = rows.doing("look for late answers that differ")?;
         Ok(rows
             .iter()

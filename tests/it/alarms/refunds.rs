@@ -178,3 +178,22 @@ async fn a_late_answer_that_contradicts_a_refund_that_has_succeeded() {
     watch.fires("RefunddLateAnswerDiffers").await;
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_late_answer_to_an_inquiry_that_contradicts_a_refund_that_has_succeeded() {
+    let scratch = Scratch::new().await;
+    let asks = "on_unknown = \"inquire\"\nbank_ref = \"/id\"\ninquiry = { url = \"http://{bank}/acme/refunds/{request_id}\" }\n";
+    let (node, mut watch) = healthy(&scratch, &format!("{LIMITED}{asks}")).await;
+    scratch.bank.next("acme", [Step::pays_but_says_500()]);
+    scratch.insert("acme", "R-", 1).await;
+    until("it is uncertain", async || scratch.count(State::Unknown).await == 1).await;
+    let answer = Step::answers(200, r#"{"status":"succeeded","id":"B-late"}"#);
+    scratch.bank.next_inquiries("acme", [answer.after(Duration::from_secs(1))]);
+    scratch.sql("update refundd.refunds set inquire_at = now() where state = 'unknown'").await;
+    until("the bank is asked", async || scratch.bank.ledger().inquiries("acme").count() == 1).await;
+    scratch.sql("update refundd.refunds set state = 'succeeded', inquire_at = null, settled_at = now(), bank_ref = 'another' where state = 'unknown'").await;
+    let event = "select count(*) from refundd.events where kind = 'late_answer_differs' and before ->> 'bank_ref' = 'another'";
+    until("the event is written", async || scratch.number(event).await == 1).await;
+    watch.fires("RefunddLateAnswerDiffers").await;
+    node.stop().await;
+}
