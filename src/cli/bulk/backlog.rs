@@ -83,7 +83,10 @@ impl BulkWork<'_> {
         }
         progress.clear();
         self.tell(0, 0, 0);
-        self.name_staying(channel, newest).await?;
+        // All is done: a look that fails now changes nothing of it.
+        if let Err(error) = self.name_staying(channel, newest).await {
+            eprintln!("refundd: the refunds that stay could not be read: {error:#}");
+        }
         if is_full {
             eprintln!(
                 "refundd: channel `{}` has as many refunds waiting as its max_backlog allows: the other refunds stay",
@@ -92,7 +95,9 @@ impl BulkWork<'_> {
             return Ok(ExitCode::FAILURE);
         }
         self.tell_what_was_left(ids.len(), given_back);
-        self.tell_what_came(channel).await?;
+        if let Err(error) = self.tell_what_came(channel).await {
+            eprintln!("refundd: whether more refunds came meanwhile could not be read: {error:#}");
+        }
         Ok(if given_back == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
