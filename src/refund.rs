@@ -57,6 +57,8 @@ pub struct Leased {
     pub id: RefundId,
     /// The number of the lease. The settler must name this number.
     pub epoch: i64,
+    /// The claim of the lease. The settler must name it, too: after a failover that lost a claim, Postgres gives its number again.
+    pub holder: Arc<str>,
     /// The number of this send, for the `Refundd-Attempt` header.
     pub attempt: i32,
     pub request_id: RequestId,

@@ -144,6 +144,7 @@ impl SendAttempt {
         let settled = Settled {
             id: self.refund.id,
             epoch: self.refund.epoch,
+            holder: Arc::clone(&self.refund.holder),
             channel: channel.name.clone(),
             attempt: self.refund.attempt,
             started: sent.started,

@@ -41,6 +41,7 @@ fn leased() -> Leased {
     Leased {
         id: RefundId(7),
         epoch: 1,
+        holder: Arc::from("a/0"),
         attempt: 1,
         request_id: RequestId(Uuid::nil()),
         is_resend: false,

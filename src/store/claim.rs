@@ -115,7 +115,9 @@ impl Store {
             is_send: true,
         );
         let rows = query.all(&self.db).await.doing("claim refunds")?;
-        let mut claimed = read_claimed(&rows, request.taken, |row| read_leased(row, request.channel))?;
+        let holder = Arc::from(request.holder);
+        let mut claimed =
+            read_claimed(&rows, request.taken, |row| read_leased(row, request.channel, &holder))?;
         self.count_after(request, &mut claimed, has_new_server(&rows)).await?;
         Ok(claimed)
     }
@@ -152,7 +154,7 @@ impl Store {
     }
 }
 
-fn read_leased(row: &PgRow, channel: &ChannelName) -> Result<Leased, StoreError> {
+fn read_leased(row: &PgRow, channel: &ChannelName, holder: &Arc<str>) -> Result<Leased, StoreError> {
     let id = RefundId(row.get("id"));
     let bad = |column, found: String| StoreError::Row { table: "refundd.refunds", id: id.0, column, found };
     let payload: Option<&RawValue> = row
@@ -174,6 +176,7 @@ fn read_leased(row: &PgRow, channel: &ChannelName) -> Result<Leased, StoreError>
     Ok(Leased {
         id,
         epoch: row.get("lease_epoch"),
+        holder: Arc::clone(holder),
         attempt: row.get("attempts"),
         request_id: RequestId(row.get("request_id")),
         is_resend: row.get("is_resend"),

@@ -3,6 +3,7 @@
 //! An outcome whose lease is over settles nothing. The journal keeps it as evidence, and a trigger keeps a refund from being sent again if
 //! the outcome says that the bank has it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::Row;
@@ -18,6 +19,7 @@ use crate::refund::{Answer, ChannelName, RefundId, Settlement, State};
 pub struct Settled {
     pub id: RefundId,
     pub epoch: i64,
+    pub holder: Arc<str>,
     pub channel: ChannelName,
     /// The number of the send.
     pub attempt: i32,
@@ -117,6 +119,7 @@ impl Store {
             again: again,
             id: column(settled, |s| s.id.0),
             epoch: column(settled, |s| s.epoch),
+            holder: column(settled, |s| &*s.holder),
             channel: column(settled, |s| s.channel.as_str()),
             next: column(settled, |s| s.settlement.next.as_str()),
             wait_us: column(settled, |s| micros(s.settlement.wait)),

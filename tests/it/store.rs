@@ -6,6 +6,7 @@ mod permits;
 mod settling;
 mod spans;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use refundd::limiter::{Permit, PermitNumber, Span};
@@ -104,6 +105,7 @@ fn settlement_of(lease: &Leased, outcome: Outcome) -> Settled {
     Settled {
         id: lease.id,
         epoch: lease.epoch,
+        holder: Arc::clone(&lease.holder),
         channel: acme(),
         attempt: lease.attempt,
         started: Some(Instant::now()),

@@ -1,5 +1,5 @@
 -- settle: writes outcomes under their leases and keeps the evidence, in one commit.
--- Only the node that still has the lease of this epoch moves the refund. An outcome that comes too late goes to the
+-- Only the claim that still has the lease of this epoch moves the refund: after a failover that lost a claim, another claim has the same epoch. An outcome that comes too late goes to the
 -- journal, and a trigger looks whether it says that the bank paid (late_evidence_makes_a_version).
 -- A refund that became uncertain while it was sent goes to a person instead of `ready` or `failed`: the bank's late answer to an
 -- earlier send says that it has the refund.
@@ -9,10 +9,10 @@
 -- :id and the others of `unnest`   one row for each outcome
 with outcomes as (
     select * from unnest(
-        :id::bigint[], :epoch::bigint[], :channel::text[], :next::text[], :wait_us::bigint[], :counted::boolean[], :reason::text[],
+        :id::bigint[], :epoch::bigint[], :holder::text[], :channel::text[], :next::text[], :wait_us::bigint[], :counted::boolean[], :reason::text[],
         :number::integer[], :started_ago_us::bigint[], :outcome::text[], :status::smallint[], :code::text[], :message::text[],
         :permit::text[], :is_first::boolean[], :inquire_us::bigint[], :bank_ref::text[])
-    as t (id, epoch, channel, next, wait_us, counted, reason,
+    as t (id, epoch, holder, channel, next, wait_us, counted, reason,
           number, started_ago_us, outcome, status, code, message,
           permit, is_first, inquire_us, bank_ref)
 ), locked as (
@@ -40,8 +40,8 @@ with outcomes as (
                              when t.next in ('succeeded', 'cancelled') or (t.next = 'failed' and r.uncertain_at is null) then now() end
       from outcomes t
      where r.id = t.id and r.id = any(:id) -- found by id, as in claim.sql
-       -- One comparison, and not two: a planner that expects few `sending` rows would compare each with each outcome.
-       and case when r.state = 'sending' then r.lease_epoch end = t.epoch
+       -- No comparison with a constant: a planner that expects few `sending` rows would compare each with each outcome.
+       and r.lease_epoch = t.epoch and case when r.state = 'sending' then r.lease_node end = t.holder
     returning r.id, r.state, r.lease_epoch
 ), kept as (
     insert into refundd.attempts

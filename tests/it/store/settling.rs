@@ -26,6 +26,21 @@ async fn a_late_answer_cannot_move_a_refund_leased_again() {
     );
 }
 
+/// A failover to a standby that lags forgets a claim, and the next claim gets the number of its lease again.
+#[tokio::test]
+async fn an_answer_under_a_claim_that_a_failover_lost_moves_nothing_of_the_next_claim() {
+    let scratch = limited_scratch_with(1).await;
+    let lost = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch.sql("update refundd.refunds set state = 'ready', attempts = 0, lease_epoch = 0, lease_node = null, lease_until = null").await;
+    let next = claim(&scratch, "b", &[unlimited(1)]).await;
+    assert_eq!(lost.leased[0].epoch, next.leased[0].epoch);
+    let later = settled(&lost, Outcome::SlowDown { retry_after: None });
+    assert!(scratch.store.settle("a", &[later], false).await.unwrap().is_empty());
+    assert_eq!(scratch.count(State::Sending).await, 1, "the request of b is under way");
+    let done = settled(&next, Outcome::Succeeded);
+    assert_eq!(scratch.store.settle("b", &[done], false).await.unwrap(), [RefundId(1)]);
+}
+
 #[tokio::test]
 async fn settling_again_after_a_lost_commit_keeps_the_evidence_once() {
     let scratch = limited_scratch_with(1).await;

@@ -172,6 +172,7 @@ impl World<'_> {
         self.nodes[n].outbox.push(Settled {
             id: send.refund.id,
             epoch: send.refund.epoch,
+            holder: Arc::clone(&send.refund.holder),
             channel: name,
             attempt: send.refund.attempt,
             started: started.map(|_| self.stage.clock.instant()),

@@ -47,7 +47,7 @@ pub const OF: &[(&str, &[&str])] = &[
         "sent again",
         &[
             "a lost claim of a second send goes back to ready",
-            "settling does not name the epoch",
+            "settling does not name the lease",
             "the outcome of a second send counts as that of the first",
         ],
     ),

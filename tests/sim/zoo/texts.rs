@@ -16,12 +16,15 @@ pub const STATEMENTS: &[(&str, Patch)] = &[
         &[("made'\n          from moved", "made'\n          from moved where false")],
     ),
     (
-        "settling does not name the epoch",
-        &[("case when r.state = 'sending' then r.lease_epoch end = t.epoch", "r.state = 'sending'")],
+        "settling does not name the lease",
+        &[(
+            "and r.lease_epoch = t.epoch and case when r.state = 'sending' then r.lease_node end = t.holder",
+            "and r.state = 'sending'",
+        )],
     ),
     (
         "settling moves a row in any state",
-        &[("and case when r.state = 'sending' then r.lease_epoch end = t.epoch", "")],
+        &[("and r.lease_epoch = t.epoch and case when r.state = 'sending' then r.lease_node end = t.holder", "")],
     ),
     (
         "settling again writes the journal again",

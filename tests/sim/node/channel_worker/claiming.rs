@@ -68,7 +68,7 @@ impl World<'_> {
         node.claims += 1;
         let name = node.name.clone();
         if purpose == Purpose::Send && self.is(Mistake::SendBeforeTheClaim) {
-            self.lease_blindly(n, channel_index, &channel, &granted, started);
+            self.lease_blindly(n, channel_index, &channel, &granted, &holder, started);
         }
         self.travel();
         let (lost, late) = (self.troubled(), self.rng.bool());
@@ -118,7 +118,7 @@ impl World<'_> {
                 if ran { "it was made" } else { "it was not made, so far" }
             );
             if purpose == Purpose::Send && self.is(Mistake::SendAfterALostClaim) {
-                self.lease_blindly(n, channel_index, &channel, &granted, started);
+                self.lease_blindly(n, channel_index, &channel, &granted, &holder, started);
             }
             self.nodes[n].worker(purpose, channel_index).wasted = true;
             if purpose == Purpose::Send {
@@ -223,6 +223,7 @@ impl World<'_> {
         channel_index: usize,
         channel: &Arc<Channel>,
         granted: &[(RefundId, Permit)],
+        holder: &str,
         started: std::time::Instant,
     ) {
         for (id, permit) in granted {
@@ -230,6 +231,7 @@ impl World<'_> {
             let refund = Leased {
                 id: *id,
                 epoch,
+                holder: Arc::from(holder),
                 attempt: 1,
                 is_resend: false,
                 is_first: true,
