@@ -165,4 +165,5 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "late_answers_that_differ_are_events",
         include_str!("../../../migrations/0062_late_answers_that_differ_are_events.sql"),
     ),
+    (63, "saves_wait_for_the_disk", include_str!("../../../migrations/0063_saves_wait_for_the_disk.sql")),
 ];
