@@ -9,6 +9,7 @@ use playground::bank::Step;
 use refundd::refund::{ChannelName, State};
 use refundd::store::{OwnSuspension, Pause, Resumed, SuspendedBy};
 use serde_json::{Value, json};
+use sqlx::{Connection, Executor};
 
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
@@ -155,6 +156,28 @@ async fn a_pause_with_an_end_ends_by_itself_on_all_nodes_and_is_written_down() {
     assert_eq!(run(&scratch, UNLIMITED, &["resume", "acme"]).0, Some(3), "it is over");
     a.stop().await;
     b.stop().await;
+}
+
+/// Every round of recovery begins with the ends of pauses.
+#[tokio::test]
+async fn a_row_that_somebody_holds_keeps_no_other_pause_from_its_end() {
+    let scratch = Scratch::new().await;
+    for channel in ["acme", "globex"] {
+        scratch.publish(channel).await;
+        let pause = Pause { reason: "r", who: "ann", lasts: Some(Duration::from_millis(1)) };
+        scratch.store.pause(channel, &pause).await.unwrap();
+    }
+    let over = "select count(*) from refundd.channels where pause_until <= now()";
+    until("both are over", async || scratch.number(over).await == 2).await;
+    let mut held = scratch.connect().await;
+    let mut holds = held.begin().await.unwrap();
+    holds.execute("select from refundd.channels where channel = 'acme' for update").await.unwrap();
+    scratch.store.end_pauses().await.unwrap();
+    let paused = "select coalesce(string_agg(channel, ','), '') from refundd.channels where paused_at is not null";
+    assert_eq!(scratch.text(paused).await, "acme");
+    holds.rollback().await.unwrap();
+    scratch.store.end_pauses().await.unwrap();
+    assert_eq!(scratch.text(paused).await, "");
 }
 
 #[tokio::test]

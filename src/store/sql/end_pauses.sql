@@ -1,11 +1,15 @@
 -- end_pauses: ends the pauses whose time is over. The claim looks at their ends by itself; this statement writes down who
--- ended them, and when nobody does.
-with of_channels as (
-    update refundd.channels
+-- ended them, and when nobody does. A row that somebody has locked waits for the next round, which the other parts of recovery must not do.
+with over_of_channels as (
+    select c.channel from refundd.channels c where c.paused_at is not null and c.pause_until <= now() for no key update skip locked
+), over_of_all as (
+    select s.channel, s.source from refundd.suspensions s where s.ended_at is null and s.until <= now() for no key update skip locked
+), of_channels as (
+    update refundd.channels c
        set paused_at = null, pause_until = null, pause_reason = null, paused_by = null,
            resumed_at = now(), resumed_by = 'refundd', resume_reason = 'its time was over'
-     where paused_at is not null and pause_until <= now()
+      from over_of_channels o where c.channel = o.channel
 )
-update refundd.suspensions
+update refundd.suspensions s
    set ended_at = now(), ended_by = 'refundd', end_reason = 'its time was over'
- where ended_at is null and until <= now()
+  from over_of_all o where s.channel = o.channel and s.source = o.source
