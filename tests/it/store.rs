@@ -5,6 +5,7 @@ mod lies;
 mod permits;
 mod settling;
 mod spans;
+mod twice;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -166,4 +166,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/0062_late_answers_that_differ_are_events.sql"),
     ),
     (63, "saves_wait_for_the_disk", include_str!("../../../migrations/0063_saves_wait_for_the_disk.sql")),
+    (
+        66,
+        "second_payments_are_events",
+        include_str!("../../../migrations/0066_second_payments_are_events.sql"),
+    ),
 ];

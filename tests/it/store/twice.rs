@@ -1,0 +1,185 @@
+//! Two answers "executed" to two sends of one refund: a person hears of it, unless both can be one payment.
+
+use refundd::refund::{Outcome, RefundId, State};
+use refundd::store::{Claimed, Settled};
+
+use super::{claim, limited_scratch_with, settled, unlimited};
+use crate::harness::Scratch;
+
+const EVENTS: &str = "select coalesce(string_agg(concat_ws(' ', before ->> 'state', after ->> 'attempt', reason), ', ' order by event_id), '')
+                        from refundd.events where kind = 'late_answer_differs' and refund_id = 1";
+const EXECUTED: &str = "the bank says too late that it executed an earlier send, too: it may be paid twice";
+const TOOK: &str = "the bank says too late that it took an earlier send, too: it may be paid twice";
+
+fn answered(claimed: &Claimed, outcome: Outcome, bank_ref: Option<&str>) -> Vec<Settled> {
+    let mut one = settled(claimed, outcome);
+    one.answer.bank_ref = bank_ref.map(str::to_owned);
+    vec![one]
+}
+
+async fn settle(scratch: &Scratch, node: &str, claimed: &Claimed, outcome: Outcome) {
+    scratch.store.settle(node, &answered(claimed, outcome, None), false).await.unwrap();
+}
+
+async fn lapse(scratch: &Scratch) {
+    scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
+    assert_eq!(scratch.store.lapse_leases(1).await.unwrap().len(), 1);
+}
+
+/// An inquiry ends the uncertainty about the last send.
+async fn inquiry_says(scratch: &Scratch, outcome: &str, moved_to: &str) {
+    scratch
+        .sql(&format!(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to)
+             select id, channel, 'inquiry', 1, lease_epoch, 'b', '{outcome}', '{moved_to}' from refundd.refunds"
+        ))
+        .await;
+    scratch
+        .sql(&format!(
+            "update refundd.refunds set state = '{moved_to}', settled_at = case '{moved_to}' when 'succeeded' then now() end"
+        ))
+        .await;
+}
+
+async fn person_says(scratch: &Scratch, next: State) {
+    scratch.sql("update refundd.refunds set state = 'review'").await;
+    scratch.decide(RefundId(1), next, "the bank's statement", "ann").await;
+    assert_eq!(scratch.count(next).await, 1);
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Proof {
+    Inquiry,
+    Person,
+}
+
+/// Two sends. The lease of the first lapsed, and then somebody said that the bank had not executed it.
+async fn two_sends(proof: Proof) -> (Scratch, Claimed, Claimed) {
+    let scratch = limited_scratch_with(1).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    lapse(&scratch).await;
+    match proof {
+        Proof::Inquiry => inquiry_says(&scratch, "not_executed", "ready").await,
+        Proof::Person => person_says(&scratch, State::Ready).await,
+    }
+    let second = claim(&scratch, "b", &[unlimited(1)]).await;
+    assert_eq!(second.leased.len(), 1);
+    (scratch, first, second)
+}
+
+/// Two sends by the policy of a channel whose bank knows the keys. No proof stands between them.
+async fn send_and_resend() -> (Scratch, Vec<Settled>, Vec<Settled>) {
+    let scratch = limited_scratch_with(1).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    lapse(&scratch).await;
+    scratch
+        .sql("update refundd.refunds set state = 'sending', attempts = 2, lease_epoch = 2, lease_node = 'b', lease_until = now() + interval '1 minute'")
+        .await;
+    let first = answered(&first, Outcome::Succeeded, None);
+    let mut second = first.clone();
+    second[0].epoch = 2;
+    second[0].attempt = 2;
+    (scratch, first, second)
+}
+
+#[tokio::test]
+async fn a_late_success_of_a_send_that_counted_as_not_executed_is_an_event_if_a_later_send_was_executed() {
+    for proof in [Proof::Inquiry, Proof::Person] {
+        for (outcome, state) in [(Outcome::Succeeded, State::Succeeded), (Outcome::Accepted, State::Accepted)]
+        {
+            let (scratch, first, second) = two_sends(proof).await;
+            settle(&scratch, "b", &second, outcome).await;
+            assert_eq!(scratch.text(EVENTS).await, "");
+            settle(&scratch, "a", &first, Outcome::Succeeded).await;
+            assert_eq!(scratch.text(EVENTS).await, format!("{} 1 {EXECUTED}", state.as_str()), "{proof:?}");
+            assert_eq!(scratch.count(state).await, 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_late_success_of_a_send_that_counted_as_not_executed_is_an_event_while_the_next_send_is_open() {
+    for (outcome, said) in [(Outcome::Succeeded, EXECUTED), (Outcome::Accepted, TOOK)] {
+        let (scratch, first, second) = two_sends(Proof::Inquiry).await;
+        settle(&scratch, "a", &first, outcome).await;
+        settle(&scratch, "b", &second, Outcome::Succeeded).await;
+        assert_eq!(scratch.count(State::Succeeded).await, 1);
+        assert_eq!(scratch.text(EVENTS).await, format!("sending 1 {said}"));
+    }
+
+    // The inquiry about the second send may find either payment.
+    let (scratch, first, _) = two_sends(Proof::Inquiry).await;
+    lapse(&scratch).await;
+    scratch.sql("update refundd.refunds set inquire_at = now() + interval '1 minute'").await;
+    settle(&scratch, "a", &first, Outcome::Succeeded).await;
+    assert_eq!(scratch.text(EVENTS).await, format!("unknown 1 {EXECUTED}"));
+}
+
+#[tokio::test]
+async fn two_sends_that_can_be_one_payment_are_no_event() {
+    // One reference.
+    let (scratch, first, second) = two_sends(Proof::Inquiry).await;
+    scratch.store.settle("b", &answered(&second, Outcome::Succeeded, Some("B-1")), false).await.unwrap();
+    scratch.store.settle("a", &answered(&first, Outcome::Succeeded, Some("B-1")), false).await.unwrap();
+    assert_eq!(scratch.text(EVENTS).await, "");
+
+    // A resend under its key, in both orders.
+    let (scratch, first, second) = send_and_resend().await;
+    assert_eq!(scratch.store.settle("b", &second, false).await.unwrap(), [RefundId(1)]);
+    assert!(scratch.store.settle("a", &first, false).await.unwrap().is_empty());
+    assert_eq!(scratch.text(EVENTS).await, "");
+    let (scratch, first, second) = send_and_resend().await;
+    assert!(scratch.store.settle("a", &first, false).await.unwrap().is_empty());
+    assert_eq!(scratch.store.settle("b", &second, false).await.unwrap(), [RefundId(1)]);
+    assert_eq!(scratch.count(State::Succeeded).await, 1);
+    assert_eq!(scratch.text(EVENTS).await, "");
+
+    // The proof was about an earlier send than the late one.
+    let (scratch, _, second) = two_sends(Proof::Inquiry).await;
+    lapse(&scratch).await;
+    inquiry_says(&scratch, "succeeded", "succeeded").await;
+    settle(&scratch, "b", &second, Outcome::Succeeded).await;
+    assert_eq!(scratch.text(EVENTS).await, "");
+}
+
+#[tokio::test]
+async fn a_late_success_that_an_inquiry_or_a_person_said_before_is_no_event() {
+    let scratch = limited_scratch_with(1).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    lapse(&scratch).await;
+    inquiry_says(&scratch, "succeeded", "succeeded").await;
+    settle(&scratch, "a", &first, Outcome::Succeeded).await;
+    assert_eq!(scratch.text(EVENTS).await, "");
+
+    let scratch = limited_scratch_with(1).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    lapse(&scratch).await;
+    person_says(&scratch, State::Succeeded).await;
+    settle(&scratch, "a", &first, Outcome::Succeeded).await;
+    assert_eq!(scratch.text(EVENTS).await, "");
+
+    // The person looked after both sends, and the bank said nothing of the second.
+    let (scratch, first, _) = two_sends(Proof::Inquiry).await;
+    lapse(&scratch).await;
+    person_says(&scratch, State::Succeeded).await;
+    settle(&scratch, "a", &first, Outcome::Succeeded).await;
+    assert_eq!(scratch.text(EVENTS).await, "");
+
+    // The bank took the second, and now says that it executed the first.
+    let (scratch, first, second) = two_sends(Proof::Inquiry).await;
+    settle(&scratch, "b", &second, Outcome::Accepted).await;
+    person_says(&scratch, State::Succeeded).await;
+    settle(&scratch, "a", &first, Outcome::Succeeded).await;
+    assert_eq!(scratch.text(EVENTS).await, format!("succeeded 1 {EXECUTED}"));
+}
+
+#[tokio::test]
+async fn a_late_success_before_the_next_send_goes_to_a_person_and_is_no_event() {
+    let scratch = limited_scratch_with(1).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    lapse(&scratch).await;
+    inquiry_says(&scratch, "not_executed", "ready").await;
+    settle(&scratch, "a", &first, Outcome::Succeeded).await;
+    assert_eq!(scratch.count(State::Review).await, 1);
+    assert_eq!(scratch.text(EVENTS).await, "");
+}
