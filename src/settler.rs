@@ -169,6 +169,17 @@ impl Writer {
                     }
                     return locked;
                 }
+                // Postgres wrote none of them. Slow storage may have time for half of them.
+                Err(error) if error.is_too_slow() && batch.len() > 1 => {
+                    tracing::warn!(
+                        error = %chain(&error), refunds = batch.len(),
+                        "Postgres worked too long on the outcomes of {} refunds; they are written in two halves", batch.len(),
+                    );
+                    let (half, rest) = batch.split_at(batch.len() / 2);
+                    let mut locked = Box::pin(self.write(half, again)).await;
+                    locked.extend(Box::pin(self.write(rest, again)).await);
+                    return locked;
+                }
                 Err(error) if !error.is_about_the_row() => {
                     if !again {
                         self.report(batch);

@@ -5,6 +5,7 @@ mod lies;
 mod permits;
 mod settling;
 mod spans;
+mod too_slow;
 mod twice;
 
 use std::sync::Arc;
