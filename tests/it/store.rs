@@ -5,6 +5,7 @@ mod lies;
 mod permits;
 mod settling;
 mod spans;
+mod taken_back;
 mod too_slow;
 mod twice;
 

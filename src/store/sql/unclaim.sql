@@ -7,7 +7,13 @@
 with back as (
     update refundd.refunds r
        set state = case when r.uncertain_at is null then 'ready' else 'unknown' end,
-           attempts = r.attempts - 1, lease_node = null, lease_until = null
+           attempts = r.attempts - 1, lease_node = null, lease_until = null,
+           -- The claim wrote it, unless an earlier send did. Each request leaves a line. The lines of a refund that ended may be dropped
+           -- with their month, but what makes such a refund `ready` again leaves a line, too. What moves was never sent.
+           first_sent_at = case when r.uncertain_at is not null or exists (
+               select from refundd.attempts a
+                where a.refund_id = r.id and (a.kind <> 'send' or a.started_at is not null or a.outcome <> 'not_executed')
+                  and coalesce(a.code, '') not in ('moved_out', 'moved_in')) then r.first_sent_at end
      where r.id = any(:ids::bigint[]) and r.state = 'sending' and r.lease_node = :holder
     returning r.id, r.channel, r.attempts, r.lease_epoch, r.state
 ), kept as (
