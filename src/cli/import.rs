@@ -4,6 +4,7 @@
 //! is read once before anything is saved.
 
 mod reading;
+mod repeats;
 mod rows;
 mod saving;
 mod totals;

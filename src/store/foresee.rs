@@ -18,7 +18,7 @@ const TAKERS: &str = "
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("takers", TAKERS)];
 
 impl Store {
-    /// What [`Store::save`] would do now with these refunds, which have different refs. The results have their order.
+    /// What [`Store::save`] would do now with each of these refunds, if it were alone. The results have their order.
     pub async fn foresee(&self, refunds: &[NewRefund]) -> Result<Vec<SaveResult>, StoreError> {
         let db = self.db.patient();
         let channels: Vec<&str> = refunds.iter().map(|refund| refund.channel.as_str()).collect();

@@ -1,19 +1,19 @@
 //! Saves the lines of a file, or foresees what a save would do. Shows what is refused in the order of the file.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::VecDeque;
 
 use tokio::task::JoinHandle;
 
 use super::COMMITS_AT_ONCE;
 use super::reading::Reading;
+use super::repeats::Repeats;
 use super::rows::Row;
 use super::totals::Totals;
 use crate::cli::progress::ProgressDisplay;
 use crate::refund::draft::no_such_channel;
 use crate::refund::text::{counted, shown};
 use crate::refund::{NewRefund, card};
-use crate::store::{Differences, SaveResult, Saved, Store, StoreError};
+use crate::store::{SaveResult, Saved, Store, StoreError};
 
 /// The results of the lines so far.
 pub(super) struct Import<'a> {
@@ -35,16 +35,10 @@ pub(super) struct Import<'a> {
     unreadable: u64,
     /// The channels of the configuration file.
     channels: Vec<String>,
-    /// In a dry run, the refs so far, each with its content; as hashes, because a file may have millions.
-    seen: HashMap<u64, ContentHashes>,
+    /// In a dry run, the lines that would be saved.
+    repeats: Repeats,
     progress: ProgressDisplay,
 }
-
-/// A hash of each field in [`CONTENT`].
-type ContentHashes = [u32; CONTENT.len()];
-
-/// The fields in which lines with one ref may not differ.
-const CONTENT: [&str; 5] = ["channel", "payment_ref", "amount_minor", "currency", "payload"];
 
 /// The lines of one commit: those that are wrong already, and those that Postgres decides about.
 struct Commit {
@@ -76,7 +70,7 @@ impl<'a> Import<'a> {
             refused_totals: Totals::default(),
             unreadable: 0,
             channels,
-            seen: HashMap::new(),
+            repeats: Repeats::default(),
             progress: ProgressDisplay::new(),
         }
     }
@@ -105,26 +99,9 @@ impl<'a> Import<'a> {
             match row.refund {
                 Ok(refund) => {
                     self.totals.add(&refund.money);
-                    match self.is_dry.then(|| self.repeats(&refund)).flatten() {
-                        None => {
-                            totals.add(&refund.money);
-                            lines.push(row.line);
-                            refunds.push(refund);
-                        }
-                        Some(differs) if differs.is_none() => {
-                            self.already_saved += 1;
-                            self.accepted.add(&refund.money);
-                        }
-                        Some(differs) => {
-                            self.refused += 1;
-                            self.refused_totals.add(&refund.money);
-                            let name = &refund.refund_ref;
-                            let why = format!(
-                                "refund_ref `{name}` stands in an earlier line, with other content: {differs}"
-                            );
-                            refused.push((row.line, why));
-                        }
-                    }
+                    totals.add(&refund.money);
+                    lines.push(row.line);
+                    refunds.push(refund);
                 }
                 Err(wrong) => {
                     self.refused += 1;
@@ -140,24 +117,6 @@ impl<'a> Import<'a> {
             tokio::spawn(save(store, lines, refunds, self.all_new))
         };
         self.under_way.push_back(Commit { refused, totals, task });
-    }
-
-    /// In what a line of a dry run differs from the last one with this ref; `None` if no earlier line has the ref.
-    fn repeats(&mut self, refund: &NewRefund) -> Option<Differences> {
-        let NewRefund { refund_ref, channel, payment_ref, money, payload, .. } = refund;
-        let payload = payload.as_ref().map(ToString::to_string);
-        let content = [
-            hash(&channel.as_str()),
-            hash(payment_ref),
-            hash(&money.amount_minor),
-            hash(&money.currency),
-            hash(&payload),
-        ];
-        // A part of each hash is enough to see a difference.
-        let content = content.map(|hash| (hash >> 32) as u32);
-        let earlier = self.seen.insert(hash(refund_ref), content)?;
-        let differs = (0..CONTENT.len()).filter(|nth| earlier[*nth] != content[*nth]);
-        Some(Differences::of_fields(differs.map(|nth| CONTENT[nth])))
     }
 
     async fn end_one(&mut self) -> Result<(), StoreError> {
@@ -182,11 +141,23 @@ impl<'a> Import<'a> {
         for (line, refund, result) in judged {
             let (name, channel) = (&refund.refund_ref, refund.channel.as_str());
             let why = match result {
-                SaveResult::New => {
-                    self.saved += 1;
-                    self.accepted.add(&refund.money);
-                    continue;
-                }
+                SaveResult::New => match self.is_dry.then(|| self.repeats.compare(&refund)).flatten() {
+                    None => {
+                        self.saved += 1;
+                        self.accepted.add(&refund.money);
+                        continue;
+                    }
+                    Some(differs) if differs.is_none() => {
+                        self.already_saved += 1;
+                        self.accepted.add(&refund.money);
+                        continue;
+                    }
+                    Some(differs) => {
+                        format!(
+                            "refund_ref `{name}` stands in an earlier line, with other content: {differs}"
+                        )
+                    }
+                },
                 SaveResult::Same => {
                     self.already_saved += 1;
                     self.accepted.add(&refund.money);
@@ -288,10 +259,4 @@ fn judged(lines: Vec<u64>, refunds: Vec<NewRefund>, results: impl IntoIterator<I
     let judged = lines.into_iter().zip(refunds).zip(results);
     let judged = judged.map(|((line, refund), result)| (line, refund, result));
     Chunk::Judged(judged.collect())
-}
-
-fn hash(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }

@@ -1,5 +1,7 @@
 //! `refundd import`: files with refunds.
 
+mod foresight;
+
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;

@@ -1,0 +1,80 @@
+//! Lines of one file with the same ref, for a dry run.
+//!
+//! The module knows only the lines that it was given. The caller gives those that Postgres would save.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::{Number, Value};
+
+use crate::refund::NewRefund;
+use crate::store::Differences;
+
+/// The first line of each ref. Both are hashes, because a file may have millions of lines.
+#[derive(Debug, Default)]
+pub(super) struct Repeats(HashMap<u64, ContentHashes>);
+
+/// A hash of each field in [`CONTENT`].
+type ContentHashes = [u32; CONTENT.len()];
+
+/// The fields in which lines with one ref may not differ.
+const CONTENT: [&str; 5] = ["channel", "payment_ref", "amount_minor", "currency", "payload"];
+
+impl Repeats {
+    /// In what a line differs from the first one with this ref. `None` if this line is the first; then later lines are
+    /// compared with it.
+    pub(super) fn compare(&mut self, refund: &NewRefund) -> Option<Differences> {
+        let NewRefund { refund_ref, channel, payment_ref, money, payload, .. } = refund;
+        let content = [
+            hash(&channel.as_str()),
+            hash(payment_ref),
+            hash(&money.amount_minor),
+            hash(&money.currency),
+            hash(&payload.as_ref().map(AsJsonb)),
+        ];
+        // A part of each hash is enough to see a difference.
+        let content = content.map(|hash| (hash >> 32) as u32);
+        let mut is_first = false;
+        let first = *self.0.entry(hash(refund_ref)).or_insert_with(|| {
+            is_first = true;
+            content
+        });
+        let differs = (0..CONTENT.len()).filter(|nth| first[*nth] != content[*nth]);
+        (!is_first).then(|| Differences::of_fields(differs.map(|nth| CONTENT[nth])))
+    }
+}
+
+/// JSON that is equal where Postgres's `jsonb` is equal: it compares numbers by their value.
+struct AsJsonb<'a>(&'a Value);
+
+impl Hash for AsJsonb<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self.0 {
+            Value::Number(number) => ("number", decimal(number)).hash(state),
+            Value::Array(items) => {
+                ("array", items.len()).hash(state);
+                items.iter().for_each(|item| AsJsonb(item).hash(state));
+            }
+            Value::Object(fields) => {
+                ("object", fields.len()).hash(state);
+                fields.iter().for_each(|(key, value)| (key, AsJsonb(value)).hash(state));
+            }
+            Value::Null | Value::Bool(_) | Value::String(_) => self.0.hash(state),
+        }
+    }
+}
+
+/// All digits of a number: Rust prints a float without an exponent, and without zeros at its end.
+fn decimal(number: &Number) -> String {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        // The sum makes 0 of -0.
+        Some(float) => (float + 0.0).to_string(),
+        None => number.to_string(),
+    }
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,84 @@
+//! `refundd import` tells before it saves what it will do, and does just that.
+
+use std::io::Write;
+
+use super::csv_file;
+use crate::cli::{file, refundd, text};
+use crate::dispatch::UNLIMITED;
+use crate::harness::Scratch;
+
+/// The numbers of the lines that were refused, in the order of the output.
+fn refused(output: &std::process::Output) -> Vec<u64> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let numbers = said.lines().filter_map(|line| line.strip_prefix("line ")?.split(':').next()?.parse().ok());
+    let mut numbers: Vec<u64> = numbers.collect();
+    numbers.dedup();
+    numbers
+}
+
+#[tokio::test]
+async fn a_dry_run_compares_lines_with_the_first_that_is_saved_as_an_import_does() {
+    let scratch = Scratch::with_refunds(0).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let csv = csv_file(&[
+        "N-1,nobody,P-1,70,EUR",
+        "N-1,nobody,P-1,70,EUR", // the same as a line that is refused
+        "N-2,acme,P-2,5,EUR",
+        "N-2,acme,P-2,6,EUR",
+        "N-2,acme,P-2,5,EUR", // the same as line 4
+    ]);
+    let path = csv.path().to_str().unwrap();
+    let dry = refundd(config.path(), &["import", "--dry-run", path]);
+    assert_eq!(
+        String::from_utf8_lossy(&dry.stdout),
+        "1 would be saved, 1 were saved before, 3 would be refused; nothing was changed\n\
+         EUR: 2 refunds, 10 in minor units\n\
+         Refused, and not in the totals: EUR: 3 refunds, 146 in minor units\n",
+        "{}",
+        text(&dry)
+    );
+    let done = refundd(config.path(), &["import", path]);
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "1 saved, 1 were saved before, 3 refused\n");
+    assert_eq!((refused(&dry), refused(&done)), (vec![2, 3, 5], vec![2, 3, 5]));
+}
+
+#[tokio::test]
+async fn a_dry_run_compares_payloads_as_postgres_does() {
+    let scratch = Scratch::with_refunds(0).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let pairs = [
+        ("1", "1.0", true),
+        ("-0.0", "0", true),
+        ("1e2", "100", true),
+        ("2.5e-7", "0.00000025", true),
+        ("1e25", "10000000000000000000000000", true),
+        (r#"{"b": [1.50], "c": 2}"#, r#"{"c": 2.0, "b": [1.5]}"#, true),
+        (r#"{"b": 1, "b": 2}"#, r#"{"b": 2}"#, true),
+        ("1", r#""1""#, false),
+        ("1", "[1]", false),
+        ("1", "-1", false),
+        ("0.1", "0.10000001", false),
+        ("[]", "{}", false),
+        ("null", "[null]", false),
+        ("[1, [2]]", "[[1], 2]", false),
+    ];
+    let mut ndjson = tempfile::Builder::new().suffix(".ndjson").tempfile().unwrap();
+    let mut differ: Vec<u64> = Vec::new();
+    for (n, (one, other, is_same)) in (1..).zip(pairs) {
+        for payload in [one, other] {
+            writeln!(
+                ndjson,
+                r#"{{"refund_ref":"N-{n}","channel":"acme","payment_ref":"P","amount_minor":5,"currency":"EUR","payload":{{"a":{payload}}}}}"#
+            )
+            .unwrap();
+        }
+        if !is_same {
+            differ.push(2 * n);
+        }
+    }
+    let path = ndjson.path().to_str().unwrap();
+    let dry = refundd(config.path(), &["import", "--dry-run", path]);
+    assert_eq!(refused(&dry), differ, "{}", text(&dry));
+    let done = refundd(config.path(), &["import", path]);
+    assert_eq!(refused(&done), differ, "{}", text(&done));
+}
