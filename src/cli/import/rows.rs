@@ -42,6 +42,8 @@ impl FileFormat {
 pub(super) struct Row {
     /// The line's number, counted from 1, as editors do.
     pub line: u64,
+    /// How many lines it has: more than one where a quoted cell has line breaks.
+    pub lines: u64,
     /// The refund, or all problems of the line.
     pub refund: Result<NewRefund, Vec<String>>,
 }
@@ -84,7 +86,7 @@ fn read_ndjson(
         let refund = serde_json::from_slice(&text)
             .map_err(|error| vec![format!("is not JSON: {error}")])
             .and_then(|json| check(&json, config));
-        if !push(Row { line: nth as u64 + 1, refund }) {
+        if !push(Row { line: nth as u64 + 1, lines: 1, refund }) {
             break;
         }
     }
@@ -111,7 +113,11 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
     }
     let mut bytes = ByteRecord::new();
     while reader.read_byte_record(&mut bytes)? {
-        let within = bytes.iter().flatten().filter(|byte| **byte == b'\n').count();
+        let within = bytes.iter().flatten().filter(|byte| **byte == b'\n').count() as u64;
+        // After a quote that is never closed, the cell ends with line feeds that begin no line.
+        let last = bytes.iter().next_back().filter(|_| is_over.get()).unwrap_or_default();
+        let no_lines = last.iter().rev().take_while(|byte| **byte == b'\n').count() as u64;
+        let lines = 1 + within - no_lines;
         let refund = match StringRecord::from_byte_record(std::mem::take(&mut bytes)) {
             Ok(record) => {
                 let refund = if is_over.get() {
@@ -132,8 +138,17 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
         };
         // A quote that is never closed takes the last line feed into its cell. Only such a record ends with the file.
         let ends = u64::from(!is_over.get());
-        let line = reader.position().line() - ends - within as u64;
-        if !push(Row { line, refund }) {
+        let line = reader.position().line() - ends - within;
+        let refund = refund.map_err(|mut wrong| {
+            if lines > 1 && !is_over.get() {
+                let last = line + lines - 1;
+                wrong.push(format!(
+                    "lines {line} to {last} were read as one because of a quote, and none of them was saved"
+                ));
+            }
+            wrong
+        });
+        if !push(Row { line, lines, refund }) {
             break;
         }
     }

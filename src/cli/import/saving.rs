@@ -104,8 +104,8 @@ impl<'a> Import<'a> {
                     refunds.push(refund);
                 }
                 Err(wrong) => {
-                    self.refused += 1;
-                    self.unreadable += 1;
+                    self.refused += row.lines;
+                    self.unreadable += row.lines;
                     refused.extend(wrong.into_iter().map(|wrong| (row.line, wrong)));
                 }
             }

@@ -40,6 +40,21 @@ fn a_wrong_line_is_named_and_spoils_no_other() {
 }
 
 #[test]
+fn lines_that_a_quote_joins_are_all_named() {
+    let text = "refund_ref,channel,payment_ref,amount_minor,currency,payload\n\
+                R-1,acme,P-1,1,EUR,\n\
+                R-2,acme,P-2,2,EUR,\"{\"\"a\"\":1}\n\
+                R-3,acme,P-3,3,EUR,\n\
+                R-4,acme,P-4,4,EUR,\"{}\"\n\
+                R-5,acme,P-5,5,EUR,\n";
+    let results = rows(text, FileFormat::Csv).unwrap();
+    assert!(results[1].starts_with("3: payload: is not JSON"), "{results:?}");
+    let joined = "; lines 3 to 5 were read as one because of a quote, and none of them was saved";
+    assert!(results[1].ends_with(joined), "{results:?}");
+    assert_eq!([&results[0], &results[2]], ["2: R-1 1", "6: R-5 5"]);
+}
+
+#[test]
 fn a_quote_that_is_never_closed_is_named_with_its_line() {
     let text = "refund_ref,channel,payment_ref,amount_minor,currency\n\
                 R-1,acme,P-1,1,EUR\n\

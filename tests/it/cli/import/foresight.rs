@@ -17,6 +17,36 @@ fn refused(output: &std::process::Output) -> Vec<u64> {
 }
 
 #[tokio::test]
+async fn lines_that_a_quote_joins_are_all_counted_as_refused() {
+    let scratch = Scratch::with_refunds(0).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let csv = csv_file(&[
+        "N-1,acme,P-1,1,EUR",
+        "N-2,acme,P-2,2,\"EUR",
+        "N-3,acme,P-3,3,EUR",
+        "N-4,acme,P-4,4,\"EUR\"",
+        "N-5,acme,P-5,5,EUR",
+        "\"N-6,acme,P-6,6,EUR",
+        "N-7,acme,P-7,7,EUR",
+        "",
+    ]);
+    let path = csv.path().to_str().unwrap();
+    let dry = refundd(config.path(), &["import", "--dry-run", path]);
+    let done = refundd(config.path(), &["import", path]);
+    for (output, tally) in [
+        (&dry, "2 would be saved, 0 were saved before, 5 would be refused; nothing was changed\n"),
+        (&done, "2 saved, 0 were saved before, 5 refused\n"),
+    ] {
+        let said = text(output);
+        assert!(said.starts_with(tally), "{said}");
+        assert!(said.contains("line 3: lines 3 to 5 were read as one because of a quote"), "{said}");
+        assert!(said.contains("line 7: a quote in it is never closed"), "{said}");
+    }
+    assert!(text(&dry).contains("5 lines without a readable amount"), "{}", text(&dry));
+    assert_eq!(scratch.refs().await, ["N-1", "N-5"]);
+}
+
+#[tokio::test]
 async fn a_dry_run_compares_lines_with_the_first_that_is_saved_as_an_import_does() {
     let scratch = Scratch::with_refunds(0).await;
     let config = file(&scratch.file("a", UNLIMITED));
