@@ -1,7 +1,7 @@
 //! `refundd import`: saves a file of refunds, thousands in one commit, under the same rules as HTTP.
 //!
-//! The command does not stop at a wrong line, and undoes nothing. A dry run saves nothing. With control totals, the file
-//! is read once before anything is saved.
+//! The command does not stop at a wrong line, and undoes nothing. A dry run saves nothing. With control totals, every line
+//! is foreseen, as in a dry run, before anything is saved.
 
 mod reading;
 mod repeats;
@@ -18,9 +18,9 @@ use self::reading::Reading;
 use self::rows::FileFormat;
 use self::saving::Import;
 use self::totals::{ExpectedTotals, Totals};
-use super::progress::ProgressDisplay;
 use crate::config::Config;
-use crate::refund::text::{counted, shown};
+use crate::refund::text::counted;
+use crate::store::Store;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use self::rows::rows_of_csv;
@@ -58,8 +58,10 @@ saved. The whole file may be imported again: refunds that are saved are not save
 A dry run and --expect print control totals: the number and the sum of each currency, of the accepted lines alone. A line \
 below them has those of the refused lines.
 
-With --expect the file is read twice: a file with a wrong line, or with other totals, saves nothing. A file that names \
-one currency there may have no other.
+With --expect the file is read twice, first as in a dry run: a file with a line that would be refused, or with other \
+totals, saves nothing. A file that names one currency there may have no other. Between the two, somebody else may save one \
+of its refs, or a channel may fill: such lines are refused, the others are saved, and the last line of standard error says \
+how many.
 
 Exit codes: 0 every line is saved, or would be; 1 a line was refused, the totals differ, the file has no refunds \
 (unless count=0 is expected), or the command failed; 2 the command line is wrong.";
@@ -74,6 +76,10 @@ struct Source<'a> {
 impl Source<'_> {
     fn read(&self) -> Reading {
         Reading::begin(self.file, self.format, self.config, REFUNDS_IN_A_COMMIT, COMMITS_AT_ONCE)
+    }
+
+    fn channels(&self) -> Vec<String> {
+        self.config.channels.keys().map(ToString::to_string).collect()
     }
 }
 
@@ -91,36 +97,36 @@ pub(super) async fn import(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let before = match &args.expect {
         None => None,
         Some(expected) => {
-            let found = count(&source).await.with_context(|| format!("failed to read {path}"))?;
-            match found {
-                Some(found) if expected.differences(&found).is_empty() => Some(found),
-                found => {
-                    for difference in found.iter().flat_map(|found| expected.differences(found)) {
-                        eprintln!("refundd: {difference}");
-                    }
-                    eprintln!("refundd: nothing of {path} was saved");
-                    return Ok(ExitCode::FAILURE);
-                }
+            let found = rehearse(&source, &store, expected).await;
+            let found = found.with_context(|| format!("nothing of {path} was saved"))?;
+            if found.is_none() {
+                eprintln!("refundd: nothing of {path} was saved");
+                return Ok(ExitCode::FAILURE);
             }
+            found
         }
     };
 
     let mut reading = source.read();
-    let channels = config.channels.keys().map(ToString::to_string).collect();
-    let mut import = Import::new(&store, args.dry_run, channels);
+    let mut import = Import::new(&store, args.dry_run, source.channels());
     let saved = import.all(&mut reading).await;
     let read = reading.end();
-    println!("{}", import.tally());
-    if let Some(totals) = import.control_totals().filter(|_| args.dry_run || args.expect.is_some()) {
-        println!("{totals}");
-    }
+    print(&import, args.dry_run || args.expect.is_some());
     saved
         .map_err(|error| anyhow!(error))
         .with_context(|| format!("not all of {path} was saved; {IMPORT_AGAIN}"))?;
     read.with_context(|| format!("not all of {path} was read; {IMPORT_AGAIN}"))?;
+    let saved = if args.dry_run { "nothing is".to_owned() } else { are(import.saved) };
     if before.is_some_and(|before| before != import.totals) {
         anyhow::bail!(
-            "{path} changed while it was imported: the totals above are not those that were expected"
+            "{path} changed while it was imported: {saved} saved, and the totals above are not those that were expected"
+        );
+    }
+    if args.expect.is_some() && !args.dry_run && import.refused > 0 {
+        let refused = counted(import.refused, "line");
+        eprintln!(
+            "refundd: {saved} saved, and {refused} refused that the check had passed: since then, somebody else saved a ref, \
+             or a channel changed or filled. Keep the refs; {IMPORT_AGAIN}"
         );
     }
     if import.is_empty() && !args.expect.as_ref().is_some_and(ExpectedTotals::is_nothing) {
@@ -130,30 +136,36 @@ pub(super) async fn import(args: Args, config: &Config) -> anyhow::Result<ExitCo
     Ok(if import.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Counts a file before anything of it is saved. `None` if a line is wrong; its problems were shown.
-async fn count(source: &Source<'_>) -> anyhow::Result<Option<Totals>> {
-    let (mut reading, mut progress) = (source.read(), ProgressDisplay::new());
-    let (mut totals, mut wrong_lines) = (Totals::default(), 0_u64);
-    while let Some(rows) = reading.chunks.recv().await {
-        for row in rows {
-            match row.refund {
-                Ok(refund) => totals.add(&refund.money),
-                Err(problems) => {
-                    wrong_lines += 1;
-                    progress.clear();
-                    for problem in problems {
-                        eprintln!("line {}: {}", row.line, shown(&problem));
-                    }
-                }
-            }
-        }
-        progress.show(|| format!("{}counted before anything is saved", reading.share()));
-    }
-    progress.clear();
+/// Reads a file and foresees every line, before anything of it is saved. `None` if a line would be refused, or the totals
+/// are others; that was shown.
+async fn rehearse(
+    source: &Source<'_>,
+    store: &Store,
+    expected: &ExpectedTotals,
+) -> anyhow::Result<Option<Totals>> {
+    let (mut reading, mut import) = (source.read(), Import::new(store, true, source.channels()));
+    let foreseen = import.all(&mut reading).await;
     reading.end()?;
-    if wrong_lines > 0 {
-        let are = if wrong_lines == 1 { "is" } else { "are" };
-        eprintln!("refundd: {} {are} wrong", counted(wrong_lines, "line"));
+    foreseen?;
+    if import.refused > 0 {
+        print(&import, true);
+        return Ok(None);
     }
-    Ok((wrong_lines == 0).then_some(totals))
+    let differences = expected.differences(&import.totals);
+    for difference in &differences {
+        eprintln!("refundd: {difference}");
+    }
+    Ok(differences.is_empty().then_some(import.totals))
+}
+
+fn print(import: &Import<'_>, with_totals: bool) {
+    println!("{}", import.tally());
+    if let Some(totals) = import.control_totals().filter(|_| with_totals) {
+        println!("{totals}");
+    }
+}
+
+/// `1 refund is`, `2 refunds are`.
+fn are(refunds: u64) -> String {
+    format!("{} {}", counted(refunds, "refund"), if refunds == 1 { "is" } else { "are" })
 }

@@ -1,4 +1,4 @@
-//! Foresees what a save would do, and saves nothing: for the dry run of an import.
+//! Foresees what a save would do, and saves nothing: for the dry run of an import, and for its check before it saves.
 
 use std::collections::HashMap;
 

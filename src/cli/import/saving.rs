@@ -22,7 +22,7 @@ pub(super) struct Import<'a> {
     under_way: VecDeque<Commit>,
     /// In the last chunk no refund was saved before, so those of the next chunk are probably new, too.
     all_new: bool,
-    saved: u64,
+    pub saved: u64,
     already_saved: u64,
     pub refused: u64,
     /// Of the lines that can be read.

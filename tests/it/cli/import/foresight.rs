@@ -112,3 +112,51 @@ async fn a_dry_run_compares_payloads_as_postgres_does() {
     let done = refundd(config.path(), &["import", path]);
     assert_eq!(refused(&done), differ, "{}", text(&done));
 }
+
+#[tokio::test]
+async fn with_control_totals_a_file_with_a_line_that_postgres_would_refuse_saves_nothing() {
+    let scratch = Scratch::with_refunds(1).await;
+    scratch.sql(r#"insert into refundd.channels (channel, endpoint, settings, published_by, max_backlog, full_since)
+                   values ('full', 'http://127.0.0.1:9/', '{}', 'test', 1, now()),
+                          ('small', 'http://127.0.0.1:9/', '{"max_amount_minor": {"EUR": 4}}', 'test', null, null)"#).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    for (line, why) in [
+        ("R-1,acme,P-1,999,EUR", "is already refund 1, with other content"),
+        ("N-1,acme,P-1,6,EUR", "stands in an earlier line, with other content"),
+        ("N-2,nobody,P-2,5,EUR", "no node runs this channel"),
+        ("N-2,full,P-2,5,EUR", "max_backlog of 1 refund"),
+        ("N-2,small,P-2,5,EUR", "which is 4 for EUR"),
+    ] {
+        let csv = csv_file(&["N-1,acme,P-1,5,EUR", line, "N-3,acme,P-3,5,EUR"]);
+        let path = csv.path().to_str().unwrap();
+        let output = refundd(config.path(), &["import", path, "--expect", "count=3"]);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("line 3: ") && said.contains(why), "{line}: {said}");
+        assert!(said.contains(&format!("nothing of {path} was saved")), "{line}: {said}");
+        assert_eq!(scratch.refs().await, ["R-1"], "{line}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_ref_that_somebody_else_saves_after_the_check_is_refused_and_the_message_counts_what_is_saved() {
+    let scratch = Scratch::with_refunds(0).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let csv = csv_file(&["N-1,acme,P-1,5,EUR", "N-2,acme,P-2,5,EUR", "N-3,acme,P-3,5,EUR"]);
+    let (config, path) = (config.path().to_owned(), csv.path().to_str().unwrap().to_owned());
+    // The check does not see a row that is not committed. The save waits for it.
+    let other = "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+                 values ('N-2', 'acme', 'P-2', 7, 'EUR')";
+    let import = async {
+        let import = move || refundd(&config, &["import", &path, "--expect", "count=3"]);
+        tokio::task::spawn_blocking(import).await.unwrap()
+    };
+    let output = scratch.while_a_commit_hangs(&[other], import).await;
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("2 saved, 0 were saved before, 1 refused\n"), "{said}");
+    assert_eq!(refused(&output), [3], "{said}");
+    for words in ["2 refunds are saved, and 1 line refused", "Keep the refs", "import the whole file again"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
