@@ -84,6 +84,8 @@ async fn a_name_of_several_refunds_lists_them_and_a_name_of_none_is_said_to_be_u
     scratch.sql(insert).await;
     let found = node.get("/v1/refunds/find?q=PAY-7").await.json();
     assert_eq!((found["matches"].as_array().map(Vec::len), &found["story"]), (Some(100), &Value::Null));
+    let nth = |nth: usize| found["matches"][nth]["refund"]["refund_ref"].clone();
+    assert_eq!((nth(0), nth(99)), (json!("R-150"), json!("R-51")), "the newest ones, newest first");
     let config = file(&scratch.file("a", ""));
     let listed = text(&refundd(config.path(), &["show", "PAY-7"]));
     assert!(listed.contains("100 or more refunds have this name"), "{listed}");
