@@ -85,7 +85,7 @@ const RANGE: &str = "
        and finished_at < timestamptz 'epoch' + $2 * interval '1 microsecond'";
 
 // A line without a first byte is a send that was handed back, unless the outcome is open. The line of a lapsed lease
-// is left out once the node's own line about the same send is there.
+// is left out once the node's own line about the same send is there, also where the sends after a send are looked at.
 const SENT: Statement = statement!(
     "
     select a.refund_id, r.refund_ref, r.payment_ref, r.amount_minor, r.currency, r.request_id::text as request_id, a.number,
@@ -98,13 +98,17 @@ const SENT: Statement = statement!(
                            and b.finished_at < timestamptz 'epoch' + :to_us * interval '1 microsecond')
               from refundd.attempts b
              where b.refund_id = a.refund_id and b.id > a.id and b.kind = 'send'
-               and (b.started_at is not null or b.outcome <> 'not_executed')) as is_again_here
+               and (b.started_at is not null or b.outcome <> 'not_executed')
+               and not (b.code is not distinct from 'lease_lapsed'
+                        and exists (select from refundd.attempts c
+                                     where c.refund_id = b.refund_id and c.lease_epoch = b.lease_epoch and c.kind = 'send'
+                                       and c.code is distinct from 'lease_lapsed'))) as is_again_here
       from refundd.attempts a join refundd.refunds r on r.id = a.refund_id
      where a.id > :after_id and a.id <= :to_id and a.channel = :channel and a.kind = 'send'
        and (a.started_at is not null or a.outcome <> 'not_executed')
        and a.finished_at >= timestamptz 'epoch' + :from_us * interval '1 microsecond'
        and a.finished_at < timestamptz 'epoch' + :to_us * interval '1 microsecond'
-       and not (a.code = 'lease_lapsed'
+       and not (a.code is not distinct from 'lease_lapsed'
                 and exists (select from refundd.attempts b
                              where b.refund_id = a.refund_id and b.lease_epoch = a.lease_epoch and b.kind = 'send'
                                and b.code is distinct from 'lease_lapsed'))

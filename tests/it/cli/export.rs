@@ -188,6 +188,33 @@ async fn the_money_of_a_refund_that_was_sent_in_two_periods_is_in_the_sums_of_th
     );
 }
 
+/// The line of the lapsed lease is in no export, so it is no send of its period.
+#[tokio::test]
+async fn a_refund_whose_next_send_was_written_after_the_period_is_in_the_sums_as_sent_again() {
+    let scratch = Scratch::with_refunds(1).await;
+    let line = |epoch: i64, ago: &str, outcome: &str, moved_to: &str, code: &str| {
+        format!(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, finished_at, outcome, moved_to, code)
+             values (1, 'acme', 'send', {epoch}, {epoch}, 'a', case when '{code}' <> 'lease_lapsed' then now() - interval '80 minutes' end,
+                     now() - interval '{ago}', '{outcome}', {moved_to}, '{code}')"
+        )
+    };
+    scratch.sql(&line(1, "80 minutes", "not_executed", "'ready'", "http_status")).await;
+    scratch.sql(&line(2, "70 minutes", "unknown", "'unknown'", "lease_lapsed")).await;
+    scratch.sql(&line(2, "10 minutes", "succeeded", "null", "succeeded")).await;
+    let amount = scratch.number("select amount_minor from refundd.refunds").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    for (period, words) in [
+        (&["--from", "90m", "--to", "1h"][..], "sent again after this period"),
+        (&["--from", "1h"], "still open"),
+    ] {
+        let (rows, said) = export(config.path(), period);
+        assert_eq!(rows.len(), 1, "{said}");
+        assert!(said.contains(&format!("EUR: 1 send of 1 refund, {amount} in minor units")), "{said}");
+        assert!(said.contains(&format!("{words}: 1 refund, {amount}")), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn an_export_that_is_cut_off_has_no_sums_and_fails() {
     let scratch = Scratch::with_refunds(1).await;
