@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::bail;
 use jiff::Timestamp;
@@ -21,7 +22,7 @@ use crate::store::{EndedBy, SentAgain, SentLine, Store};
 const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\". A send belongs to \
 the period in which its attempt ended: from --from on, and before --to. So periods that touch each other have each send \
-once.
+once. The command first waits, at most 20 seconds, for transactions that may still write sends of the period.
 
 Each line is one send that reached the bank, or may have; a refund that was sent twice has two lines. `state` is \
 the refund's state now. `ended_by` says who ended it: bank, person, or refundd, because its deadline passed; empty while it \
@@ -31,8 +32,12 @@ decided, what is still open, and what was sent again after the period. The last 
 A cell that begins with =, +, -, @ or ' gets one ' before it, so that no spreadsheet runs it as a formula. A control \
 character, or another one that nobody sees, is written out, such as \\u{1b}: it could command a terminal.
 
-Exit codes: 0 the whole period is in the output; 1 the journal does not go back that far, or the command failed; 2 the \
-command line is wrong.";
+Exit codes: 0 the whole period is in the output; 1 the journal does not go back that far, a transaction that may still \
+write sends of the period stayed open, or the command failed; 2 the command line is wrong.";
+
+/// How long the command waits for transactions that may still write sends of the period. Those of nodes last some milliseconds,
+/// or as long as the synchronous standby hangs.
+const WAIT_AT_MOST: Duration = Duration::from_secs(20);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -78,6 +83,15 @@ pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode
         bail!("--from is not before --to: the period is empty");
     }
     let (mut sums, mut progress) = (Sums::default(), ProgressDisplay::new());
+    let waits = || progress.show(|| "waiting for transactions that may still write sends of this period".to_owned());
+    let is_whole = store.journal_is_whole_before(period.to_us, WAIT_AT_MOST, waits).await?;
+    progress.clear();
+    if !is_whole {
+        bail!(
+            "nothing was exported: a transaction that is still open may write sends of this period. Try again later. If it \
+             stays open, look for the oldest one in pg_stat_activity and pg_prepared_xacts, and end it"
+        );
+    }
     print!("{}", csv_of([COLUMNS.map(str::to_owned)])?);
     let mut failed = None;
     let see = |lines: &[SentLine], percent| {

@@ -1,6 +1,11 @@
 //! Reads what was sent to a bank from the journal, page after page, for `refundd export`.
 //!
 //! A page is read by the ids of its lines, so the memory that it needs does not grow with the period.
+//!
+//! A line is dated when its transaction begins, and can be read after the commit. So the reader first waits until no transaction
+//! can write a line of the period any more ([`Store::journal_is_whole_before`]).
+
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use sqlx::Row;
@@ -115,7 +120,25 @@ const SENT: Statement = statement!(
      order by a.id"
 );
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("sent_range", RANGE), ("sent", SENT.sql)];
+// The transactions that may still write sends dated before the end. Nodes give up such a statement after 3.5 s, so one that began
+// 5 s ago has its lock on the journal, or is over; before, each transaction counts. Times of other roles' transactions are not
+// shown to everybody: one without a time may have begun before the end.
+const MAY_WRITE: Statement = statement!(
+    "
+    select distinct w.name
+      from (select unnest(f.writers) as name from refundd.feed_reach() f
+            union all
+            select l.virtualtransaction from pg_locks l join pg_stat_activity a on a.pid = l.pid
+             where l.locktype = 'virtualxid' and l.virtualxid = l.virtualtransaction and l.pid <> pg_backend_pid()
+               and a.datname = current_database() and a.usesysid is not null
+               and now() < timestamptz 'epoch' + :end_us * interval '1 microsecond' + interval '5 seconds') w
+     where not exists (select from pg_locks l join pg_stat_activity a on a.pid = l.pid
+                        where l.locktype = 'virtualxid' and l.virtualtransaction = w.name
+                          and a.xact_start >= timestamptz 'epoch' + :end_us * interval '1 microsecond')"
+);
+
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("sent_range", RANGE), ("sent", SENT.sql), ("may_write_sends", MAY_WRITE.sql)];
 
 fn read(row: &PgRow) -> Result<SentLine, StoreError> {
     let (id, state): (i64, &str) = (row.get("refund_id"), row.get("state"));
@@ -146,6 +169,36 @@ fn read(row: &PgRow) -> Result<SentLine, StoreError> {
 }
 
 impl Store {
+    /// Waits until no transaction can write a send any more that is dated before `end_us`, which is past; false if one still
+    /// can after `at_most`. Calls `waits` before each further look.
+    pub async fn journal_is_whole_before(
+        &self,
+        end_us: i64,
+        at_most: Duration,
+        mut waits: impl FnMut(),
+    ) -> Result<bool, StoreError> {
+        let (began, mut wait) = (Instant::now(), Duration::from_millis(5));
+        let mut open = self.may_write_before(end_us).await?;
+        while !open.is_empty() {
+            if began.elapsed() >= at_most {
+                return Ok(false);
+            }
+            waits();
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(Duration::from_millis(250));
+            let now = self.may_write_before(end_us).await?;
+            // One that was not there before began after the end. One that prepared its commit has no virtual id any more.
+            open = now.into_iter().filter(|name| name == "prepared" || open.contains(name)).collect();
+        }
+        Ok(true)
+    }
+
+    async fn may_write_before(&self, end_us: i64) -> Result<Vec<String>, StoreError> {
+        let rows = bind!(MAY_WRITE, end_us: end_us).all(&self.db).await;
+        let rows = rows.doing("look who may still write sends")?;
+        Ok(rows.iter().map(|row| row.get("name")).collect())
+    }
+
     /// Calls `see` with the sends of a channel that ended in the period, from its beginning up to and without its end, in
     /// the order of the journal. `see` gets one page at a time, and how much of the journal was read in percent; it stops
     /// the reading by answering false.

@@ -1,5 +1,7 @@
 //! `refundd export`: what was sent, held against the pretend bank's own ledger.
 
+mod whole;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
