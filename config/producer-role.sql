@@ -39,7 +39,7 @@ grant insert (refund_ref, channel, payment_ref, amount_minor, currency, payload,
     on refundd.refunds to refundd_producer;
 
 -- The columns that a producer reads. Payment, amount and payload are not among them.
-grant select (id, refund_ref, channel, state, attempts, created_at, settled_at)
+grant select (id, refund_ref, channel, saved_channel, state, attempts, created_at, settled_at)
     on refundd.refunds to refundd_producer;
 
 grant execute on function refundd.enqueue(text, text, text, bigint, text, jsonb, timestamptz, timestamptz)
@@ -63,8 +63,8 @@ begin
            and not (c.relname = 'refunds' and (
                 right_ = 'INSERT' and a.attname in ('refund_ref', 'channel', 'payment_ref', 'amount_minor',
                                                     'currency', 'payload', 'due_at', 'deadline_at')
-             or right_ = 'SELECT' and a.attname in ('id', 'refund_ref', 'channel', 'state', 'attempts',
-                                                    'created_at', 'settled_at')))
+             or right_ = 'SELECT' and a.attname in ('id', 'refund_ref', 'channel', 'saved_channel', 'state',
+                                                    'attempts', 'created_at', 'settled_at')))
         union all
         select format('%s on table %s', right_, c.relname)
           from pg_catalog.pg_class c

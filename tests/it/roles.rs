@@ -36,7 +36,7 @@ async fn the_producers_role_may_save_and_look_and_nothing_more() {
     for allowed in [
         format!("{insert} values ('R-1', 'acme', 'P', 1, 'EUR')"),
         "select refundd.enqueue('R-2', 'acme', 'P', 1, 'EUR')".to_owned(),
-        "select id, refund_ref, channel, state, attempts, created_at, settled_at from refundd.refunds"
+        "select id, refund_ref, channel, saved_channel, state, attempts, created_at, settled_at from refundd.refunds"
             .to_owned(),
     ] {
         connection
