@@ -83,7 +83,8 @@ pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode
         bail!("--from is not before --to: the period is empty");
     }
     let (mut sums, mut progress) = (Sums::default(), ProgressDisplay::new());
-    let waits = || progress.show(|| "waiting for transactions that may still write sends of this period".to_owned());
+    let waits =
+        || progress.show(|| "waiting for transactions that may still write sends of this period".to_owned());
     let is_whole = store.journal_is_whole_before(period.to_us, WAIT_AT_MOST, waits).await?;
     progress.clear();
     if !is_whole {
