@@ -14,6 +14,7 @@ mod door;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod inquiry_outcome;
+mod json;
 mod kernel;
 mod lookup;
 pub mod outcome;

@@ -12,6 +12,7 @@ use hyper::HeaderMap;
 use hyper::header::RETRY_AFTER;
 use serde_json::Value;
 
+use super::json;
 use super::outcome::{contradiction, first_match, is_text, message, reference, retry_after};
 use crate::channel::{AnswerRule, Inquiry, ReferenceAt, RuleOutcome};
 use crate::refund::inquiry::{InquiryAnswer, InquiryOutcome};
@@ -28,7 +29,7 @@ pub fn read_inquiry_answer(
     headers: &HeaderMap,
     body: &[u8],
 ) -> InquiryAnswer {
-    let json = serde_json::from_slice::<Value>(body).ok();
+    let json = json::read(body);
     let rule =
         first_match(rules, status, json.as_ref()).filter(|(_, rule)| rule.outcome == RuleOutcome::SlowDown);
     let number = rule.map(|(number, _)| number);
@@ -254,6 +255,8 @@ mod tests {
         );
         let same = answer(r#"{"status":"succeeded","amount_minor":1250,"id":"B-1"}"#, None);
         assert_eq!((same.outcome, same.bank_ref.as_deref()), (InquiryOutcome::Succeeded, Some("B-1")));
+        let long = answer(r#"{"status":"succeeded","id":20251130123456789012}"#, None);
+        assert_eq!(long.bank_ref.as_deref(), Some("20251130123456789012"), "each digit is kept");
         let changed = answer(r#"{"status":"succeeded","id":"B-2"}"#, Some("B-1"));
         assert_eq!((changed.outcome, changed.code), (InquiryOutcome::Review, Code::BankRefDiffers));
         // A 500 proves nothing, whatever its body repeats.

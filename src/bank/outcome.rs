@@ -12,6 +12,7 @@ use std::time::Duration;
 use hyper::HeaderMap;
 use hyper::header::{CONTENT_LENGTH, DATE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 
+use super::json;
 use crate::channel::{AnswerRule, Channel, ReferenceAt, RuleOutcome};
 use crate::refund::{Answer, Code, EchoMismatch, ExpectedEcho, Outcome, card, text};
 
@@ -27,7 +28,7 @@ pub fn read_answer(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Answer {
-    let json = serde_json::from_slice::<serde_json::Value>(body).ok();
+    let json = json::read(body);
     let by_rule = by_rule(&channel.answer_rules, status, headers, json.as_ref());
     let rule = by_rule.as_ref().map(|(number, _)| *number);
     let (outcome, code) = match by_rule {

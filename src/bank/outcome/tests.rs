@@ -189,6 +189,26 @@ fn a_card_number_of_the_bank_reaches_neither_the_journal_nor_the_reference() {
     assert_eq!(answer.outcome, Outcome::Succeeded, "the reference is the same one");
 }
 
+/// serde_json reads both numbers as 20251130123456790000.
+#[test]
+fn a_number_that_64_bits_do_not_hold_keeps_each_digit_as_a_reference_and_as_an_echo() {
+    let answer = |refund_ref: &str, body: &str| {
+        let expected = ExpectedEcho { refund_ref: refund_ref.to_owned(), ..expected() };
+        read_answer(&channel(Vec::new()), &expected, 200, &HeaderMap::new(), body.as_bytes())
+    };
+    for id in ["20251130123456789012", "20251130123456789013", "-9223372036854775809", "18446744073709551615"] {
+        let body = format!(r#" {{"data":[1.5,null,"\u00e9"],"id": {id} ,"amount_minor":1250.0}} "#);
+        let paid = answer("R-7", &body);
+        assert_eq!((paid.outcome, paid.bank_ref.as_deref()), (Outcome::Succeeded, Some(id)), "{body}");
+    }
+    let repeats = |number: &str| {
+        let body = format!(r#"{{"refund_ref":{number},"id":20251130123456789012}}"#);
+        answer("20251130123456789012", &body).code
+    };
+    assert_eq!(repeats("20251130123456789012"), Code::Succeeded);
+    assert_eq!(repeats("20251130123456789013"), Code::EchoDiffers);
+}
+
 #[test]
 fn an_answer_about_another_refund_goes_to_a_person() {
     let answer = |known: Option<&str>, status: u16, body: &str| {
