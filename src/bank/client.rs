@@ -174,8 +174,9 @@ impl Client {
         })
         .await;
         crash::point("answered");
-        // No more bytes of this request can leave once the door is shut, so the door's record is final.
-        let passed = connection.door.shut();
+        // The door passes no more bytes of this request now, so its record is final.
+        let is_whole = matches!(answered, Ok(Ok((_, Ok(_)))));
+        let passed = if is_whole { connection.door.answered() } else { connection.door.shut() };
         match (answered, passed) {
             (Ok(Ok((response, Ok(body)))), Passed::Yes { first_byte }) => {
                 let keep_alive = response.headers().get(KEEP_ALIVE).and_then(|value| value.to_str().ok());
@@ -243,3 +244,6 @@ enum Retry {
     No,
     OnAnother,
 }
+
+#[cfg(test)]
+mod tests;

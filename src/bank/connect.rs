@@ -136,6 +136,9 @@ impl Dialer {
         let connecting = eyeballs::connect_avoiding(addresses, &self.avoided);
         let (stream, tcp_connect) = connecting.await.map_err(tcp)?;
         stream.set_nodelay(true).map_err(tcp)?;
+        // However the socket ends, also by the death of this process, the kernel drops the bytes that the bank has not acknowledged
+        // and sends a reset. Otherwise it would send them again for up to minutes, and the bank could execute a given-up request.
+        stream.set_zero_linger().map_err(tcp)?;
         if let Ok(peer) = stream.peer_addr() {
             let _ = reached.set(peer);
         }

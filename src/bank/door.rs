@@ -1,8 +1,11 @@
 //! The door: every byte to a bank passes through it, and the door records whether a byte has passed.
 //!
 //! The door lets the first byte of a request pass only before the send deadline, and only if the machine has not slept since the
-//! claim. It checks both right before the write. Once the door is shut, no more bytes of that request can leave. So the result "nothing was written" stays
-//! true after it was reported.
+//! claim. It checks both right before the write. Once the door is shut, this process passes no more bytes of that request to the kernel. So the result
+//! "nothing was written" stays true after it was reported.
+//!
+//! The kernel still has bytes of a request that was given up, and would repeat them for up to minutes. So a given-up request ends the stream's use:
+//! the stream is dropped, and its socket has no linger time ([`super::connect`]), so that the kernel drops the bytes and sends a reset.
 
 use std::io;
 use std::pin::Pin;
@@ -27,6 +30,8 @@ enum State {
     Passed { first_byte: Instant },
     /// The first byte came after the deadline and was not written.
     TooLate,
+    /// A request was given up. TLS may have kept bytes of it, so the stream neither writes nor flushes any more.
+    GivenUp,
 }
 
 /// The latest moment for the first byte of a request, and perhaps a channel that reports a first byte that left later.
@@ -83,12 +88,30 @@ impl Door {
         *self.state() = State::Open(deadline);
     }
 
-    /// Ends the request and returns what passed of it.
+    /// Gives the request up and returns what passed of it. Nothing passes the door afterwards.
     pub fn shut(&self) -> Passed {
-        match std::mem::replace(&mut *self.state(), State::Shut) {
-            State::Shut | State::Open(_) => Passed::Nothing,
+        self.end(State::GivenUp)
+    }
+
+    /// Ends a request whose whole answer was read, and returns what passed of it. The next request may follow.
+    pub fn answered(&self) -> Passed {
+        self.end(State::Shut)
+    }
+
+    fn end(&self, next: State) -> Passed {
+        match std::mem::replace(&mut *self.state(), next) {
+            State::Shut | State::Open(_) | State::GivenUp => Passed::Nothing,
             State::TooLate => Passed::TooLate,
             State::Passed { first_byte } => Passed::Yes { first_byte },
+        }
+    }
+
+    /// Flushes or ends the stream, unless a request was given up. The lock is kept meanwhile, because TLS may write then.
+    fn finish(&self, finish: impl FnOnce() -> Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        let state = self.state();
+        match &*state {
+            State::GivenUp => Poll::Ready(Err(io::Error::other("the request was given up"))),
+            State::Shut | State::Open(_) | State::Passed { .. } | State::TooLate => finish(),
         }
     }
 
@@ -120,7 +143,7 @@ impl Door {
                 }
                 written
             }
-            State::Shut | State::TooLate => Poll::Ready(Err(io::Error::other("no request is under way"))),
+            State::Shut | State::TooLate | State::GivenUp => Poll::Ready(Err(io::Error::other("no request is under way"))),
         }
     }
 }
@@ -169,12 +192,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         self.stream.is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Guarded { stream, door, .. } = self.get_mut();
+        door.finish(|| Pin::new(stream).poll_flush(cx))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Guarded { stream, door, .. } = self.get_mut();
+        door.finish(|| Pin::new(stream).poll_shutdown(cx))
     }
 }
 
@@ -239,5 +264,17 @@ mod tests {
         assert!(matches!(door.shut(), Passed::Nothing));
         stream.write_all(b"POST").await.unwrap_err();
         assert!(stream.stream.is_empty());
+    }
+
+    #[tokio::test]
+    async fn bytes_that_a_layer_below_the_door_kept_do_not_leave_once_the_request_was_given_up() {
+        let door = Door::new();
+        let mut stream = Guarded::new(tokio::io::BufWriter::new(Vec::new()), door.clone(), false);
+        door.open(SendDeadline::at(Instant::now() + Duration::from_secs(10), Slept::now()));
+        stream.write_all(b"POST").await.unwrap();
+        assert!(matches!(door.shut(), Passed::Yes { .. }));
+        stream.flush().await.unwrap_err();
+        stream.shutdown().await.unwrap_err();
+        assert!(stream.stream.get_ref().is_empty());
     }
 }
