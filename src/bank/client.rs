@@ -94,8 +94,8 @@ impl Client {
         Client { signer, ..self }
     }
 
-    /// Makes one request on the connection reserved for it. No first byte leaves after `deadline`. A dead connection
-    /// is replaced once, if no byte was written on it.
+    /// Makes one request on the connection reserved for it. No first byte leaves after `deadline`. A connection that is dead
+    /// or was idle for too long is replaced once, if no byte was written on it.
     pub async fn call(
         &self,
         request: &BankRequest,
@@ -135,6 +135,10 @@ impl Client {
             code: Code::ConnectionLost,
             message: "the connection was lost before the first byte".to_owned(),
         };
+        // The bank may be closing it at this moment.
+        if reserved.is_too_old() {
+            return (lost(), Retry::OnAnother);
+        }
         let Some(connection) = reserved.connection() else { return (lost(), Retry::OnAnother) };
         // A connection that was just used needs a moment before it takes the next request. The door stays shut
         // meanwhile. If the bank answered early, the rest of the previous request must not leave under this permit.

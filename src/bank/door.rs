@@ -143,7 +143,9 @@ impl Door {
                 }
                 written
             }
-            State::Shut | State::TooLate | State::GivenUp => Poll::Ready(Err(io::Error::other("no request is under way"))),
+            State::Shut | State::TooLate | State::GivenUp => {
+                Poll::Ready(Err(io::Error::other("no request is under way")))
+            }
         }
     }
 }

@@ -114,7 +114,9 @@ impl Pool {
             came.as_mut().enable();
             {
                 let mut state = self.0.state();
-                let got = self.0.take_idle(&mut state, want.most, want.until);
+                // A new connection is always young enough: otherwise each would be thrown away for the next.
+                let until = want.until.min(Instant::now() + state.idle_bound.of(0) * 7 / 8);
+                let got = self.0.take_idle(&mut state, want.most, until);
                 self.0.dial_missing(&mut state, want.need.saturating_sub(got.len()));
                 if !got.is_empty() {
                     return Ok(got);
@@ -134,7 +136,7 @@ impl Pool {
 
     /// One connection in place of a dead one: an idle one, or a new one if it opens before `closes`.
     pub async fn replace(&self, closes: Instant) -> Result<Reserved, Unreachable> {
-        let until = Instant::now();
+        let until = Instant::now() + Self::MARGIN;
         if let Some(other) = self.reserve_more(1, until).pop() {
             return Ok(other);
         }

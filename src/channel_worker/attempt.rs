@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::bank::{Bank, SendDeadline, Slept};
+use crate::bank::{Bank, Reserved, SendDeadline, Slept};
 use crate::channel::Channel;
 use crate::limiter::Permit;
 use crate::node::Node;
@@ -46,14 +46,28 @@ impl Attempt {
     pub(super) const STOPPING: (Code, &str) =
         (Code::Stopping, "the node stops, or the channel's settings changed, before the first byte");
 
-    /// Waits for the permit to open and makes the request; `None` if the worker ends before.
-    pub(super) async fn make<T>(&self, request: impl AsyncFnOnce(SendDeadline) -> T) -> Option<T> {
+    /// Waits for the permit to open and makes the request; `None` if the worker ends before. A connection that will have been
+    /// idle for too long is replaced meanwhile.
+    pub(super) async fn make<T>(
+        &self,
+        mut connection: Option<Reserved>,
+        request: impl AsyncFnOnce(SendDeadline, Option<Reserved>) -> T,
+    ) -> Option<T> {
         if let Some(span) = self.permit.span {
-            tokio::select! {
+            let opening = async move {
+                match connection {
+                    Some(reserved) => reserved.until(span.opens).await,
+                    None => {
+                        tokio::time::sleep_until(span.opens.into()).await;
+                        None
+                    }
+                }
+            };
+            connection = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => {}
-                () = tokio::time::sleep_until(span.opens.into()) => {}
-            }
+                () = self.stop.cancelled() => None,
+                waited = opening => waited,
+            };
         }
         if self.stop.is_cancelled() {
             return None;
@@ -62,11 +76,13 @@ impl Attempt {
         let slept = self.claim_times.slept;
         // Without a limit no count changes when the first byte is late.
         if self.permit.span.is_none() {
-            return Some(request(SendDeadline::at(closes, slept)).await);
+            return Some(request(SendDeadline::at(closes, slept), connection).await);
         }
         let (deadline, was_late) = SendDeadline::reporting(closes, slept);
-        let (made, ()) =
-            tokio::join!(request(deadline), self.node.watch_leaving(&self.channel, &self.permit, was_late),);
+        let (made, ()) = tokio::join!(
+            request(deadline, connection),
+            self.node.watch_leaving(&self.channel, &self.permit, was_late),
+        );
         Some(made)
     }
 

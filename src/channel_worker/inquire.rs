@@ -152,7 +152,9 @@ impl InquiryAttempt {
 
     async fn inquire(&self, connection: Option<Reserved>) -> SentInquiry {
         let bank = &self.attempt.bank;
-        let made = self.attempt.make(async |deadline| bank.inquire(&self.leased, deadline, connection).await);
+        let made = self.attempt.make(connection, async |deadline, connection| {
+            bank.inquire(&self.leased, deadline, connection).await
+        });
         let made = made.await.unwrap_or_else(|| {
             let (code, message) = Attempt::STOPPING;
             SentInquiry {

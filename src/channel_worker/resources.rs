@@ -20,7 +20,7 @@ pub(super) struct Resources {
 impl<W: Work> ChannelWorker<W> {
     /// How long a free slot waits for other slots, while fewer than a quarter of them are free.
     const GATHERING: Duration = Duration::from_millis(2);
-    /// The longest time that a connection is expected to be open before use, whatever `ahead` says.
+    /// The most of `ahead` for which a connection is reserved. An attempt that waits for longer looks at its connection again.
     const MOST_AHEAD: Duration = Duration::from_millis(500);
 
     /// Gets a token if requests need one, and reserves connections for the next take.
@@ -32,7 +32,7 @@ impl<W: Work> ChannelWorker<W> {
         slots: usize,
         opens: Option<Instant>,
     ) -> Result<Vec<Reserved>, Duration> {
-        let until = opens.unwrap_or_else(Instant::now) + self.longest_ahead().min(Self::MOST_AHEAD);
+        let until = self.used_by(opens.unwrap_or_else(Instant::now));
         let want = Want { most: slots, need: self.need(slots), until };
         let reserved = async {
             if let Some(tokens) = &self.tokens {
@@ -55,7 +55,12 @@ impl<W: Work> ChannelWorker<W> {
     /// How long before a grant this node starts to open connections, so that they are open at the grant.
     pub(super) fn dials_before(&self, grant: Instant) -> Duration {
         let need = self.need(self.slots.available_permits());
-        self.connections.lead(grant + self.longest_ahead().min(Self::MOST_AHEAD), need)
+        self.connections.lead(self.used_by(grant), need)
+    }
+
+    /// When the connection of a permit that is granted at this moment will carry its request: after the claim.
+    pub(super) fn used_by(&self, grant: Instant) -> Instant {
+        grant + self.longest_ahead().min(Self::MOST_AHEAD) + self.work.lead_time()
     }
 
     /// How many connections to reserve before the next take.

@@ -180,7 +180,7 @@ impl SendAttempt {
 
     async fn send(&self, connection: Option<Reserved>) -> Sent {
         let Attempt { node, channel, bank, permit, claim_times, .. } = &self.attempt;
-        let sent = self.attempt.make(async |deadline| {
+        let sent = self.attempt.make(connection, async |deadline, connection| {
             crash::point("sending");
             bank.send(&self.refund, deadline, connection).await
         });

@@ -1,11 +1,13 @@
 //! Tests of the client on real sockets.
 
 use std::io::ErrorKind;
+use std::sync::{Arc, Mutex};
 
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::bank::pool::Want;
 use crate::bank::slept::Slept;
 use crate::channel::Networks;
 
@@ -54,4 +56,38 @@ async fn a_request_that_was_given_up_ends_with_a_reset_and_its_rest_does_not_arr
     };
     assert_eq!(end, Some(ErrorKind::ConnectionReset), "after {arrived} bytes");
     assert!(arrived < request.body.len(), "{arrived}");
+}
+
+/// Answers requests, and notes on which of its connections each came.
+async fn answering(mut stream: TcpStream, number: usize, came_on: Arc<Mutex<Vec<usize>>>) {
+    let mut buffer = [0; 4096];
+    while stream.read(&mut buffer).await.is_ok_and(|length| length > 0) {
+        came_on.lock().unwrap().push(number);
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+        if stream.write_all(answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_was_idle_for_too_long_when_the_first_byte_is_due_is_replaced() {
+    const IDLE: Duration = Duration::from_millis(150);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = client(&listener, IDLE, Duration::from_secs(5));
+    let came_on = Arc::default();
+    let notes = Arc::clone(&came_on);
+    tokio::spawn(async move {
+        for number in 1.. {
+            let Ok((stream, _)) = listener.accept().await else { return };
+            tokio::spawn(answering(stream, number, Arc::clone(&notes)));
+        }
+    });
+    let want = Want { most: 1, need: 1, until: Instant::now() };
+    let reserved = client.pool.reserve(want).await.unwrap().pop();
+    // A claim that takes longer than the connection may be idle.
+    tokio::time::sleep(IDLE).await;
+    let result = client.call(&post(Bytes::new()), &deadline(), reserved).await;
+    assert!(matches!(result, CallResult::Answer { status: 200, .. }), "{result:?}");
+    assert_eq!(*came_on.lock().unwrap(), [2]);
 }

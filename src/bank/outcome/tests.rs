@@ -196,7 +196,8 @@ fn a_number_that_64_bits_do_not_hold_keeps_each_digit_as_a_reference_and_as_an_e
         let expected = ExpectedEcho { refund_ref: refund_ref.to_owned(), ..expected() };
         read_answer(&channel(Vec::new()), &expected, 200, &HeaderMap::new(), body.as_bytes())
     };
-    for id in ["20251130123456789012", "20251130123456789013", "-9223372036854775809", "18446744073709551615"] {
+    for id in ["20251130123456789012", "20251130123456789013", "-9223372036854775809", "18446744073709551615"]
+    {
         let body = format!(r#" {{"data":[1.5,null,"\u00e9"],"id": {id} ,"amount_minor":1250.0}} "#);
         let paid = answer("R-7", &body);
         assert_eq!((paid.outcome, paid.bank_ref.as_deref()), (Outcome::Succeeded, Some(id)), "{body}");

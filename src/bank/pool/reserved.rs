@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Pool, Shared, idle};
+use super::{Pool, Shared, Want, idle};
 use crate::bank::connect::Connection;
 use crate::bank::kernel;
 
@@ -23,6 +23,35 @@ impl Reserved {
     /// Whether the connection is open, as far as this end knows.
     pub fn is_open(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| !connection.sender.is_closed())
+    }
+
+    /// Whether the connection has been idle for so long that it must not be used any more.
+    pub(in crate::bank) fn is_too_old(&self) -> bool {
+        !self.is_young(Instant::now())
+    }
+
+    fn is_young(&self, at: Instant) -> bool {
+        let Some(connection) = &self.connection else { return false };
+        at.saturating_duration_since(self.since) < self.pool.state().idle_bound.of(connection.answered)
+    }
+
+    /// Waits until `at` with this connection. If it will have been idle for too long by then, another takes its place, which
+    /// is opened shortly before; `None` if that one is not open at `at`.
+    pub async fn until(self, at: Instant) -> Option<Reserved> {
+        let reserved = if self.is_young(at) { Some(self) } else { Box::pin(self.another(at)).await };
+        tokio::time::sleep_until(at.into()).await;
+        reserved
+    }
+
+    async fn another(self, at: Instant) -> Option<Reserved> {
+        let pool = Pool(Arc::clone(&self.pool));
+        drop(self);
+        let lead = pool.lead(at, 1);
+        if !lead.is_zero() {
+            tokio::time::sleep_until(at.checked_sub(lead).unwrap_or(at).into()).await;
+        }
+        let reserving = pool.reserve(Want { most: 1, need: 1, until: at });
+        tokio::time::timeout_at(at.into(), reserving).await.ok()?.ok()?.pop()
     }
 
     pub(in crate::bank) fn connection(&mut self) -> Option<&mut Connection> {

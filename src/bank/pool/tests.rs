@@ -142,3 +142,30 @@ async fn a_server_that_accepts_and_hangs_up_is_no_open_connection() {
     }
     assert!(came.lock().unwrap().len() <= 4, "{}", came.lock().unwrap().len());
 }
+
+#[tokio::test]
+async fn a_connection_that_will_be_too_old_when_its_permit_opens_is_replaced_before_that() {
+    let (address, _came) = server(true).await;
+    let uri = format!("http://{address}/").parse().unwrap();
+    let pool = Pool::new(Dialer::plain(&uri, Duration::from_secs(2)), 1, Duration::from_millis(200));
+    // On a busy machine the new connection may be open a moment too late.
+    let (opens, fresh) = loop {
+        let old = pool.reserve(want(1)).await.unwrap().remove(0);
+        let opens = Instant::now() + Duration::from_millis(300);
+        if let Some(fresh) = old.until(opens).await {
+            break (opens, fresh);
+        }
+    };
+    assert!(Instant::now() >= opens && fresh.is_open());
+    assert!(opens - fresh.since < Duration::from_millis(200), "it is another one");
+}
+
+#[tokio::test]
+async fn a_new_connection_is_taken_although_its_use_is_further_away_than_it_may_be_idle() {
+    let (address, came) = server(true).await;
+    let pool = pool(&address, 1);
+    let want = Want { until: Instant::now() + IDLE * 2, ..want(1) };
+    let reserving = tokio::time::timeout(Duration::from_secs(5), pool.reserve(want));
+    assert_eq!(reserving.await.expect("no endless dialling").unwrap().len(), 1);
+    assert_eq!(came.lock().unwrap().len(), 1);
+}
