@@ -45,8 +45,8 @@ impl Heartbeat {
     const PERIOD: Duration = Duration::from_millis(400);
     /// How often, at most, to write the liveness row.
     const WRITE_EVERY: Duration = Duration::from_secs(1);
-    /// Every fifth heartbeat carries the status report, which is for people and can be long. So does one heartbeat
-    /// between two of these, after something began or ceased to bind a channel.
+    /// Every fifth heartbeat carries the status report, which can be long. So does one heartbeat between two of these,
+    /// after something began or ceased to bind a channel.
     const REPORT_EVERY: u32 = 5;
     /// After this many heartbeats the node publishes the days of its time zones again. They reach three days ahead.
     const SHARE_DAYS_EVERY: u32 = 1_800;

@@ -131,6 +131,7 @@ impl Node {
     pub fn new(name: &str, store: Store, bucket: Bucket, metrics: Arc<Metrics>) -> Self {
         NodeState::new(name, store, bucket, metrics).into()
     }
+
     /// A new name for the leases of one claim; no other claim gets it.
     pub fn next_holder(&self) -> String {
         format!("{}/{}", self.name, self.claims.fetch_add(1, Ordering::Relaxed))

@@ -1,7 +1,7 @@
 //! Whether a channel worker is blocked: it cannot take or claim, because Redis or Postgres fails or their clocks disagree.
 //!
 //! The log shows the beginning and the end. The status report shows the present reason of a worker for sends. One thing is
-//! decided by it: while claims fail, the worker asks Postgres before it takes.
+//! decided by the failures, not by the report: while claims fail, the worker asks Postgres before it takes.
 
 use std::time::Duration;
 

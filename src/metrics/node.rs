@@ -194,12 +194,12 @@ impl Metrics {
         );
         page.register(
             "takes",
-            "Takes from a bucket, by answer: granted, denied or empty",
+            "Takes from a bucket, by answer: granted, denied, empty, forgot, clock_stepped or failed",
             self.takes.clone(),
         );
         page.register(
             "inquiry_takes",
-            "Takes from a bucket of inquiries, by answer: granted, denied or empty",
+            "Takes from a bucket of inquiries, by answer: granted, denied, empty, forgot, clock_stepped or failed",
             self.inquiry_takes.clone(),
         );
         page.register(
@@ -209,7 +209,7 @@ impl Metrics {
         );
         page.register(
             "acquired",
-            "Permits other services asked for through this node, by answer: granted or refused",
+            "Permits other services asked for through this node, by answer: granted, refused or paused",
             self.acquired.clone(),
         );
         page.register(

@@ -1,7 +1,8 @@
-//! The gauges of all channels, from Postgres and the buckets, at the moment of a scrape.
+//! The gauges of all channels, from Postgres and this node, at the moment of a scrape.
 //!
 //! Each scrape builds the gauges anew, so a channel that is gone leaves no gauge behind. All nodes show the same
-//! figures here: take one node's, or the maximum, never the sum.
+//! figures from Postgres: take one node's, or the maximum, never the sum. Seven gauges are this node's own:
+//! `bucket_depth`, `channel_blocked`, `channel_bound`, `limit_wait`, `postgres_up`, `saves_fail` and `redis_up`.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;

@@ -1,7 +1,7 @@
 //! Whether this node can reach one address of a bank, and how far away that address is.
 //!
 //! The results go to the log, the metrics and the status report. One thing is decided by them: while the address for sends
-//! is unreachable, inquiries do not wait for sends only ([`crate::bucket::Yield`]). The log shows the first failure and
+//! is unreachable, inquiries yield to active sends only ([`crate::bucket::Yield`]). The log shows the first failure and
 //! the recovery.
 
 use std::time::{Duration, Instant};

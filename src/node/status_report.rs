@@ -1,7 +1,9 @@
 //! The status report: how a node's channels get on with their limits and their banks, as the node last saw them.
 //!
 //! It names the limit that makes a channel wait, the stricter rules of other nodes' files, the unreachable banks and
-//! the distances of banks. It is for people; no code decides by it.
+//! the distances of banks. It is mostly for people. Two things are decided by it. While the address for sends is
+//! unreachable, inquiries yield to active sends only ([`crate::bucket::Yield`]). And a forecast takes from it the measured
+//! time of a request, and which limits have a stricter rule.
 
 mod measured;
 

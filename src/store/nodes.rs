@@ -20,8 +20,8 @@ pub struct Liveness<'a> {
     /// A node without Redis cannot lead.
     pub redis_is_away: bool,
     pub bucket: BucketKind,
-    /// The limits that its channels wait for, and the stricter rules of other nodes; for people. `None` leaves the
-    /// report as it is.
+    /// The limits that its channels wait for, the stricter rules of other nodes, what it sees of its banks, and why Redis
+    /// does not answer or refuses. `None` leaves the report as it is.
     pub status_report: Option<&'a serde_json::Value>,
     /// The sections of its file that a reload takes over, beside channels and limits. `None` leaves them as they are.
     pub settings: Option<&'a serde_json::Value>,
@@ -134,7 +134,8 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get("node"), row.get("n"))).collect())
     }
 
-    /// The status report of each living node: the limits that it waits for, and the stricter rules of other nodes.
+    /// The status report of each living node that has something to report: the limits that it waits for, the stricter
+    /// rules of other nodes, what it sees of its banks, and why Redis does not answer or refuses.
     pub async fn status_reports(&self) -> Result<Vec<(String, serde_json::Value)>, StoreError> {
         let rows =
             sqlx::query(STATUS_REPORTS).all(&self.db).await.doing("read the status reports of nodes")?;
