@@ -36,6 +36,7 @@ mod pauses;
 mod person;
 mod problem;
 mod proposals;
+mod query;
 mod review;
 pub mod routes;
 mod save;

@@ -4,12 +4,11 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::query::{self, Pairs, read_each};
 use super::{Api, Json, Problem, Who, named_channel};
 use crate::caller::Names;
-use crate::refund::ChannelName;
 use crate::refund::draft::FieldError;
 use crate::store::{Change, ChangeFilter, ChangePage, JournalReach};
 
@@ -46,10 +45,9 @@ enum After {
 pub(super) async fn list(
     State(api): State<Api>,
     who: Who,
-    query: Result<Query<Vec<(String, String)>>, QueryRejection>,
+    query: Result<Query<Pairs>, QueryRejection>,
 ) -> Result<Json<ChangeList>, Problem> {
-    let Query(pairs) =
-        query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
+    let Query(pairs) = query?;
     let (after, filter) = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let turn = api.lists.place(&who).await;
@@ -114,46 +112,29 @@ fn page(read: &ChangePage, most_bytes: usize) -> Result<ChangeList, Problem> {
 }
 
 /// Reads the query. The error names every wrong parameter.
-fn filter(pairs: Vec<(String, String)>, channels: Names) -> Result<(After, ChangeFilter), Vec<FieldError>> {
+fn filter(pairs: Pairs, channels: Names) -> Result<(After, ChangeFilter), Vec<FieldError>> {
     let (mut after, mut filter) =
         (After::Oldest, ChangeFilter { limit: LIMIT, ..ChangeFilter::of(channels) });
-    let (mut wrong, mut seen) = (Vec::new(), Vec::new());
-    for (name, text) in pairs {
-        let problem = if seen.contains(&name) {
-            Some("is given twice".to_owned())
-        } else {
-            read(&mut after, &mut filter, &name, &text)
-        };
-        if let Some(problem) = problem {
-            wrong.push(FieldError::new(&name, Some(&Value::from(text)), problem));
-        }
-        seen.push(name);
-    }
-    if wrong.is_empty() { Ok((after, filter)) } else { Err(wrong) }
+    read_each(pairs, |name, text| read(&mut after, &mut filter, name, text))?;
+    Ok((after, filter))
 }
 
-/// Reads one parameter. Returns what is wrong with it, if anything is.
-fn read(after: &mut After, filter: &mut ChangeFilter, name: &str, text: &str) -> Option<String> {
+/// Reads one parameter. Fails with what is wrong with it.
+fn read(after: &mut After, filter: &mut ChangeFilter, name: &str, text: &str) -> Result<(), String> {
     match name {
         "after" if text == "end" => *after = After::End,
         "after" => match text.parse::<u64>().ok().and_then(|cursor| i64::try_from(cursor).ok()) {
             Some(cursor) if text.bytes().all(|b| b.is_ascii_digit()) => *after = After::Cursor(cursor),
             _ => {
                 let law = "must be the `next` of a page before, the `cursor` of a change, or `end`";
-                return Some(law.to_owned());
+                return Err(law.to_owned());
             }
         },
-        "channel" => match ChannelName::new(text) {
-            Ok(channel) => filter.channel = Some(channel.into()),
-            Err(bad) => return Some(bad.to_string()),
-        },
-        "limit" => match text.parse() {
-            Ok(limit @ 1..=MOST) => filter.limit = limit,
-            _ => return Some(format!("must be a whole number from 1 to {MOST}")),
-        },
-        _ => return Some("is unknown; there are after, channel and limit".to_owned()),
+        "channel" => filter.channel = Some(query::channel(text)?),
+        "limit" => filter.limit = query::limit(text, MOST)?,
+        _ => return Err("is unknown; there are after, channel and limit".to_owned()),
     }
-    None
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use std::time::Duration;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use serde::Serialize;
-use serde_json::Value;
 
+use super::query::{self, Pairs, read_each};
 use super::{Api, Json, Problem, Who, named_channel};
 use crate::caller::Names;
+use crate::refund::RefundId;
 use crate::refund::draft::FieldError;
-use crate::refund::{ChannelName, RefundId};
 use crate::store::{Event, EventFilter, EventPage};
 
 /// Events on a page, unless the caller gives a number.
@@ -32,10 +32,9 @@ pub(super) struct EventList {
 pub(super) async fn list(
     State(api): State<Api>,
     who: Who,
-    query: Result<Query<Vec<(String, String)>>, QueryRejection>,
+    query: Result<Query<Pairs>, QueryRejection>,
 ) -> Result<Json<EventList>, Problem> {
-    let Query(pairs) =
-        query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
+    let Query(pairs) = query?;
     let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let node = api.node.clone();
@@ -45,53 +44,36 @@ pub(super) async fn list(
 }
 
 /// Reads the query. The error names every wrong parameter.
-fn filter(pairs: Vec<(String, String)>, channels: Names) -> Result<EventFilter, Vec<FieldError>> {
+fn filter(pairs: Pairs, channels: Names) -> Result<EventFilter, Vec<FieldError>> {
     let mut filter = EventFilter { limit: LIMIT, ..EventFilter::of(channels) };
-    let (mut wrong, mut seen) = (Vec::new(), Vec::new());
-    for (name, text) in pairs {
-        let problem = if seen.contains(&name) {
-            Some("is given twice".to_owned())
-        } else {
-            read(&mut filter, &name, &text)
-        };
-        if let Some(problem) = problem {
-            wrong.push(FieldError::new(&name, Some(&Value::from(text)), problem));
-        }
-        seen.push(name);
-    }
-    if wrong.is_empty() { Ok(filter) } else { Err(wrong) }
+    read_each(pairs, |name, text| read(&mut filter, name, text))?;
+    Ok(filter)
 }
 
-/// Reads one parameter into `filter`. Returns what is wrong with it, if anything is.
-fn read(filter: &mut EventFilter, name: &str, text: &str) -> Option<String> {
+/// Reads one parameter into `filter`. Fails with what is wrong with it.
+fn read(filter: &mut EventFilter, name: &str, text: &str) -> Result<(), String> {
     let number = || text.parse::<u64>().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit()));
     match name {
-        "channel" => match ChannelName::new(text) {
-            Ok(channel) => filter.channel = Some(channel.into()),
-            Err(bad) => return Some(bad.to_string()),
-        },
+        "channel" => filter.channel = Some(query::channel(text)?),
         "refund_id" => match number().and_then(|id| i64::try_from(id).ok()).filter(|id| *id > 0) {
             Some(id) => filter.refund = Some(RefundId(id)),
-            None => return Some("must be a refund's id, a positive whole number".to_owned()),
+            None => return Err("must be a refund's id, a positive whole number".to_owned()),
         },
         "since_seconds" => match number().filter(|seconds| (1..=MOST_SECONDS).contains(seconds)) {
             Some(seconds) => filter.since = Some(Duration::from_secs(seconds)),
-            None => return Some(format!("must be a whole number of seconds from 1 to {MOST_SECONDS}")),
+            None => return Err(format!("must be a whole number of seconds from 1 to {MOST_SECONDS}")),
         },
-        "limit" => match text.parse() {
-            Ok(limit @ 1..=MOST) => filter.limit = limit,
-            _ => return Some(format!("must be a whole number from 1 to {MOST}")),
-        },
+        "limit" => filter.limit = query::limit(text, MOST)?,
         "after" => match text.parse() {
             Ok(after) => filter.after = Some(after),
-            Err(()) => return Some("must be the `next` of a page before".to_owned()),
+            Err(()) => return Err("must be the `next` of a page before".to_owned()),
         },
         _ => {
             let known = "is unknown; there are channel, refund_id, since_seconds, limit and after";
-            return Some(known.to_owned());
+            return Err(known.to_owned());
         }
     }
-    None
+    Ok(())
 }
 
 #[cfg(test)]

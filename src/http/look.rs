@@ -1,22 +1,17 @@
 //! Shows one refund, and lists refunds.
 
-use std::collections::HashSet;
-
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::query::{self, Pairs, read_each};
 use super::{Api, Json, Problem, Who, named_channel};
 use crate::caller::Names;
 use crate::refund::draft::FieldError;
-use crate::refund::{ChannelName, Refund, RefundId};
+use crate::refund::{Refund, RefundId};
 use crate::store::Filter;
-
-/// A query's parameters, decoded.
-type Pairs = Vec<(String, String)>;
 
 /// Refunds on a page, unless the caller gives a number.
 const LIMIT: u32 = 100;
@@ -53,8 +48,7 @@ pub(super) async fn list(
     who: Who,
     query: Result<Query<Pairs>, QueryRejection>,
 ) -> Result<Json<RefundList>, Problem> {
-    let Query(pairs) =
-        query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
+    let Query(pairs) = query?;
     let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let place = api.lists.place(&who).await;
@@ -116,48 +110,31 @@ fn refund_id(text: &str) -> Result<RefundId, Problem> {
 /// Reads the query. The error names every wrong parameter.
 fn filter(pairs: Pairs, channels: Names) -> Result<Filter, Vec<FieldError>> {
     let mut filter = Filter { limit: LIMIT, ..Filter::of(channels) };
-    let mut wrong = Vec::new();
-    let mut seen = HashSet::new();
-    for (name, text) in pairs {
-        let problem = if seen.insert(name.clone()) {
-            read(&mut filter, &name, &text)
-        } else {
-            Some("is given twice".to_owned())
-        };
-        if let Some(problem) = problem {
-            wrong.push(FieldError::new(&name, Some(&Value::from(text)), problem));
-        }
-    }
-    if wrong.is_empty() { Ok(filter) } else { Err(wrong) }
+    read_each(pairs, |name, text| read(&mut filter, name, text))?;
+    Ok(filter)
 }
 
-/// Reads one parameter into `filter`. Returns what is wrong with it, if anything is.
-fn read(filter: &mut Filter, name: &str, text: &str) -> Option<String> {
+/// Reads one parameter into `filter`. Fails with what is wrong with it.
+fn read(filter: &mut Filter, name: &str, text: &str) -> Result<(), String> {
     match name {
-        "refund_ref" if text.contains('\0') => return Some("no refund_ref holds that character".to_owned()),
+        "refund_ref" if text.contains('\0') => return Err("no refund_ref holds that character".to_owned()),
         "refund_ref" if !(1..=200).contains(&text.chars().count()) => {
-            return Some("no refund_ref is like that: each has 1 to 200 characters".to_owned());
+            return Err("no refund_ref is like that: each has 1 to 200 characters".to_owned());
         }
         "refund_ref" => filter.refund_ref = Some(text.to_owned()),
-        "channel" => match ChannelName::new(text) {
-            Ok(channel) => filter.channel = Some(channel.into()),
-            Err(bad) => return Some(bad.to_string()),
-        },
+        "channel" => filter.channel = Some(query::channel(text)?),
         "state" => match text.parse() {
             Ok(state) => filter.state = Some(state),
-            Err(error) => return Some(error.to_string()),
+            Err(error) => return Err(error.to_string()),
         },
-        "limit" => match text.parse() {
-            Ok(limit @ 1..=MOST) => filter.limit = limit,
-            _ => return Some(format!("must be a whole number from 1 to {MOST}")),
-        },
+        "limit" => filter.limit = query::limit(text, MOST)?,
         "after" => match refund_id(text) {
             Ok(id) => filter.after = Some(id),
-            Err(_) => return Some("must be the `next` of a page before".to_owned()),
+            Err(_) => return Err("must be the `next` of a page before".to_owned()),
         },
-        _ => return Some("is unknown; there are refund_ref, channel, state, limit and after".to_owned()),
+        _ => return Err("is unknown; there are refund_ref, channel, state, limit and after".to_owned()),
     }
-    None
+    Ok(())
 }
 
 #[cfg(test)]

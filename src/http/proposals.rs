@@ -3,8 +3,6 @@
 //! [`super::review`] takes the decisions. Whether the second person is another one is checked by the database, where the
 //! journal is written.
 
-use std::collections::HashSet;
-
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use serde::Serialize;
@@ -14,10 +12,11 @@ mod result;
 
 pub(super) use self::result::{OpinionResult, OpinionResults};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
+use super::query::{self, Pairs, read_each};
 use super::{Api, Json, Problem, Who, json, named_channel};
 use crate::caller::Names;
+use crate::refund::ProposalId;
 use crate::refund::draft::FieldError;
-use crate::refund::{ChannelName, ProposalId};
 use crate::store::{ProposalFilter, SecondOpinion, StoreError, WaitingProposal};
 
 const MOST_BYTES: usize = 128 * 1024;
@@ -59,10 +58,9 @@ enum Verb {
 pub(super) async fn list(
     State(api): State<Api>,
     who: Who,
-    query: Result<Query<Vec<(String, String)>>, QueryRejection>,
+    query: Result<Query<Pairs>, QueryRejection>,
 ) -> Result<Json<ProposalPage>, Problem> {
-    let Query(pairs) =
-        query.map_err(|error| Problem::invalid(vec![FieldError::new("query", None, error.body_text())]))?;
+    let Query(pairs) = query?;
     let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let place = api.lists.place(&who).await;
@@ -164,37 +162,21 @@ fn read(
 }
 
 /// Reads the query. The error names every wrong parameter.
-fn filter(pairs: Vec<(String, String)>, channels: Names) -> Result<ProposalFilter, Vec<FieldError>> {
+fn filter(pairs: Pairs, channels: Names) -> Result<ProposalFilter, Vec<FieldError>> {
     let mut filter = ProposalFilter { limit: LIMIT, ..ProposalFilter::of(channels) };
-    let (mut wrong, mut seen) = (Vec::new(), HashSet::new());
-    for (name, text) in pairs {
-        let problem = match name.as_str() {
-            _ if !seen.insert(name.clone()) => Some("is given twice".to_owned()),
-            "channel" => ChannelName::new(&text)
-                .map(|channel| filter.channel = Some(channel.into()))
-                .err()
-                .map(|bad| bad.to_string()),
-            "limit" => match text.parse() {
-                Ok(limit @ 1..=MOST) => {
-                    filter.limit = limit;
-                    None
-                }
-                _ => Some(format!("must be a whole number from 1 to {MOST}")),
-            },
+    read_each(pairs, |name, text| {
+        match name {
+            "channel" => filter.channel = Some(query::channel(text)?),
+            "limit" => filter.limit = query::limit(text, MOST)?,
             "after" => match text.parse() {
-                Ok(id @ 1..) => {
-                    filter.after = Some(ProposalId(id));
-                    None
-                }
-                _ => Some("must be the `next` of a page before".to_owned()),
+                Ok(id @ 1..) => filter.after = Some(ProposalId(id)),
+                _ => return Err("must be the `next` of a page before".to_owned()),
             },
-            _ => Some("is unknown; there are channel, limit and after".to_owned()),
-        };
-        if let Some(problem) = problem {
-            wrong.push(FieldError::new(&name, Some(&Value::from(text)), problem));
+            _ => return Err("is unknown; there are channel, limit and after".to_owned()),
         }
-    }
-    if wrong.is_empty() { Ok(filter) } else { Err(wrong) }
+        Ok(())
+    })?;
+    Ok(filter)
 }
 
 #[cfg(test)]

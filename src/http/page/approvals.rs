@@ -14,7 +14,6 @@ use super::super::named_channel::exists;
 use super::super::proposals::{OpinionResult, OpinionResults, carry_out, read_approvals, read_withdrawals};
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
-use super::overview::wrong_query;
 use super::parts::{cell, count, foreign, head, news, state, time, whole};
 use super::story::line;
 use super::{Page, Tab};
@@ -45,7 +44,7 @@ pub(in crate::http) async fn show(
     key: FormKey,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
+    let Query(wanted) = query?;
     let channel = match wanted.channel.trim() {
         "" => None,
         name => Some(ChannelName::new(name).map_err(|bad| {

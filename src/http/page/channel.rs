@@ -16,7 +16,7 @@ use super::binds::{binds, percent};
 use super::events;
 use super::form::FormKey;
 use super::named::{existing, no_such_channel};
-use super::overview::{forecast, pace, wrong_query};
+use super::overview::{forecast, pace};
 use super::parts::{Tone, badge, cell, count, foreign, head, rounded, span, state, time, whole};
 use super::pausing::{Said, causes, notice, pause_form};
 use super::standing::{Standing, reasons};
@@ -37,7 +37,7 @@ pub(in crate::http) async fn show(
     said: Result<Query<Said>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let name = existing(&who, name)?;
-    let Query(said) = said.map_err(|error| wrong_query(&error))?;
+    let Query(said) = said?;
     let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
     let census = census.iter().find(|one| one.channel == name.as_str()).ok_or_else(no_such_channel)?;
     let suspensions = &census.suspensions;

@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use super::super::named_channel::exists;
 use super::super::{Api, Problem, Who};
-use super::overview::wrong_query;
 use super::parts::{Tone, badge, cell, foreign, head, time, with_times};
 use super::{Page, Tab, moments};
 use crate::caller::Names;
@@ -38,7 +37,7 @@ pub(in crate::http) async fn show(
     who: Who,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Page, Problem> {
-    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
+    let Query(wanted) = query?;
     let store = &api.node.store;
     let now = store.now().await.map_err(|error| Problem::store(&error))?;
     let filter = filter(&wanted, now, who.channels()).map_err(Problem::invalid)?;

@@ -8,7 +8,6 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::super::{Api, Problem, Who};
-use super::overview::wrong_query;
 use super::parts::{PerUnit, Tone, badge, cell, count, foreign, head, time, whole};
 use super::watch::Cluster;
 use super::{Page, Tab};
@@ -34,7 +33,7 @@ pub(in crate::http) async fn show(
     who: Who,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Page, Problem> {
-    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
+    let Query(wanted) = query?;
     let cluster = api.watch.cluster(&api.node.store).await?;
     let running = api.node.running();
     // Limits of the channels that exist for the one who asks.

@@ -23,7 +23,6 @@ use super::watch::{Cluster, patience};
 use super::{Page, Tab};
 use crate::desk::channel::{ChannelStatus, Drain, LimitStatus};
 use crate::refund::State as RefundState;
-use crate::refund::draft::FieldError;
 use crate::store::{ChannelCensus, Suspension};
 
 /// Channels on one page.
@@ -50,7 +49,7 @@ pub(in crate::http) async fn show(
     key: FormKey,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
+    let Query(wanted) = query?;
     let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
     let cluster = api.watch.cluster(&api.node.store).await?;
     // Read now: who has just stopped everything wants to see that.
@@ -108,10 +107,6 @@ fn everything(who: &Who, key: &FormKey, stops: &[Suspension]) -> Markup {
             section.controls.slim aria-label="Everything" { (causes(who, key, None, stops)) }
         }
     }
-}
-
-pub(super) fn wrong_query(rejection: &QueryRejection) -> Problem {
-    Problem::invalid(vec![FieldError::new("query", None, rejection.body_text())])
 }
 
 fn filter(q: &str, show: &str, channels: usize) -> Markup {

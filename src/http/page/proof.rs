@@ -15,7 +15,6 @@ use tokio::time::timeout;
 
 use super::super::{Api, Problem, Who};
 use super::named::no_such_channel;
-use super::overview::wrong_query;
 use super::parts::{Tone, badge, foreign, span, time, with_times};
 use super::{Page, Tab, moments};
 use crate::proof::{Proved, Verdict, When, WrongPeriod, limits_of, period, prove_one, report};
@@ -43,7 +42,7 @@ pub(in crate::http) async fn show(
     who: Who,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Page, Problem> {
-    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
+    let Query(wanted) = query?;
     let channel = wanted.channel.trim();
     let found = if channel.is_empty() { None } else { Some(prove(&api, &who, &wanted).await?) };
     let body = html! {

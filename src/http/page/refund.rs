@@ -18,7 +18,6 @@ use super::super::look::{Named, refund_of};
 use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::{Form, FormKey, by_field, reason_field};
-use super::overview::wrong_query;
 use super::parts::{cell, count, foreign, head, reason, span, state, time, whole, with_times};
 use super::pausing::Said;
 use super::story;
@@ -44,7 +43,7 @@ pub(in crate::http) async fn find(
     who: Who,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(Wanted { q }) = query.map_err(|error| wrong_query(&error))?;
+    let Query(Wanted { q }) = query?;
     let q = q.trim();
     let found = if q.is_empty() || problem(q).is_some() {
         Vec::new()
@@ -111,7 +110,7 @@ pub(in crate::http) async fn show(
     said: Result<Query<Said>, QueryRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let Query(said) = said.map_err(|error| wrong_query(&error))?;
+    let Query(said) = said?;
     let place = place(&headers, key.is_over_tls());
     let refund = refund_of(&api, &who, id).await?;
     let read = api.watch.story(&api, &refund).await?;

@@ -15,7 +15,6 @@ use super::super::named_channel::exists;
 use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::FormKey;
-use super::overview::wrong_query;
 use super::parts::{cell, count, foreign, head, news, reason, span, state, time};
 use super::story::line;
 use super::watch::patience;
@@ -57,7 +56,7 @@ pub(in crate::http) async fn show(
     key: FormKey,
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(wanted) = query.map_err(|error| wrong_query(&error))?;
+    let Query(wanted) = query?;
     let channel = match wanted.channel.trim() {
         "" => None,
         name => Some(ChannelName::new(name).map_err(|bad| {
