@@ -219,7 +219,7 @@ impl<W: Work> ChannelWorker<W> {
 
     fn count_unused(&self, claimed: &Claimed<W::Leased>, taken: usize) {
         let name = &self.channel.name;
-        let unused = |reason: &str, count: usize| {
+        let unused = |reason: &'static str, count: usize| {
             if count > 0 {
                 self.node.metrics.permits_unused(name, reason, count as u64);
             }

@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::PageFormat;
 use super::service::Readings;
@@ -30,13 +30,13 @@ struct ByChannel {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
     channel: String,
-    outcome: String,
+    outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByAnswer {
     channel: String,
-    answer: String,
+    answer: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -70,7 +70,7 @@ impl ByPurpose {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByReason {
     channel: String,
-    reason: String,
+    reason: &'static str,
 }
 
 /// Of what concerns no channel.
@@ -87,7 +87,7 @@ struct ByStatus {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByWay {
-    way: String,
+    way: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -103,12 +103,11 @@ struct ByLimit {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByLimitAndAnswer {
     limit: String,
-    answer: String,
+    answer: &'static str,
 }
 
 /// The counters and gauges of one node, and the page that shows them. Shared through an `Arc`.
 pub struct Metrics {
-    registry: Registry,
     attempts: Of<ByOutcome>,
     inquiries: Of<ByOutcome>,
     takes: Of<ByAnswer>,
@@ -124,16 +123,17 @@ pub struct Metrics {
     http_refused_callers: Of<ByCause>,
     config_reloads: Of<ByResult>,
     notify_deliveries: Of<ByResult>,
-    breaker_trips: Of<ByKind>,
     unmapped_answers: Of<ByStatus>,
     first_bytes_late: Of<ByChannel>,
     bank: Spans,
+    breaker_trips: Of<ByKind>,
     bank_connected: Family<ByPurpose, Gauge>,
     bank_connect_failures: Of<ByCode>,
     bank_set_up: Span,
     bank_round_trip: Span,
     bank_round_trip_variation: Span,
     claim: Histogram,
+    registry: Registry,
 }
 
 impl fmt::Debug for Metrics {
@@ -151,169 +151,136 @@ impl Default for Metrics {
 impl Metrics {
     #[must_use]
     pub fn new() -> Self {
-        let mut metrics = Metrics {
-            registry: Registry::with_prefix("refundd"),
-            attempts: Of::default(),
-            inquiries: Of::default(),
-            takes: Of::default(),
-            inquiry_takes: Of::default(),
-            permits_unused: Of::default(),
-            acquired: Of::default(),
-            limit_has_stricter_rule: Family::default(),
-            filled: Of::default(),
-            settled_late: Counter::default(),
-            late_answers_differ: Of::default(),
-            stranded: Of::default(),
-            saved: Of::default(),
-            http_refused_callers: Of::default(),
-            config_reloads: Of::default(),
-            notify_deliveries: Of::default(),
-            breaker_trips: Of::default(),
-            unmapped_answers: Of::default(),
-            first_bytes_late: Of::default(),
-            bank: Spans::new_with_constructor(bank_spans),
-            bank_connected: Family::default(),
-            bank_connect_failures: Of::default(),
-            bank_set_up: Span::default(),
-            bank_round_trip: Span::default(),
-            bank_round_trip_variation: Span::default(),
-            claim: claim_spans(),
-        };
-        metrics.register();
-        metrics
-    }
-
-    // The help texts have no full stop: the encoder adds one.
-    fn register(&mut self) {
-        let page = &mut self.registry;
-        page.register("attempts", "Attempts that ended on this node, by outcome", self.attempts.clone());
-        page.register(
-            "inquiries",
-            "Inquiries that ended on this node, by outcome; the outcome `nothing` proves nothing",
-            self.inquiries.clone(),
-        );
-        page.register(
-            "takes",
-            "Takes from a bucket, by answer: granted, denied, empty, forgot, clock_stepped or failed",
-            self.takes.clone(),
-        );
-        page.register(
-            "inquiry_takes",
-            "Takes from a bucket of inquiries, by answer: granted, denied, empty, forgot, clock_stepped or failed",
-            self.inquiry_takes.clone(),
-        );
-        page.register(
-            "permits_unused",
-            "Permits that were granted and lapsed without a request to the bank, by reason",
-            self.permits_unused.clone(),
-        );
-        page.register(
-            "acquired",
-            "Permits other services asked for through this node, by answer: granted, refused or paused",
-            self.acquired.clone(),
-        );
-        page.register(
-            "limit_overruled",
-            "1 while another node's stricter rule of a limit is in force instead of this node's rule",
-            self.limit_has_stricter_rule.clone(),
-        );
-        page.register("fed", "Refund ids that this node put into a bucket", self.filled.clone());
-        page.register(
-            "settled_late",
-            "Answers that came after their lease had ended; they are kept as evidence and moved no refund",
-            self.settled_late.clone(),
-        );
-        page.register(
-            "late_answers_differ",
-            "Answers that came after their lease had ended and contradict a refund that has succeeded",
-            self.late_answers_differ.clone(),
-        );
-        page.register(
-            "stranded",
-            "Stranded refunds that recovery put back into their bucket",
-            self.stranded.clone(),
-        );
-        page.register(
-            "saved",
-            "Refunds newly saved through this node, by the way they came: http or http_batch",
-            self.saved.clone(),
-        );
-        page.register(
-            "http_refused_callers",
-            "HTTP requests that were refused because of their caller, by reason",
-            self.http_refused_callers.clone(),
-        );
-        page.register(
-            "config_reloads",
-            "Times the configuration file was read again, by result",
-            self.config_reloads.clone(),
-        );
-        page.register(
-            "notify_deliveries",
-            "Messages to the receiver of webhooks, by result: delivered or failed",
-            self.notify_deliveries.clone(),
-        );
-        page.register(
-            "unmapped_answers",
-            "Answers of a bank that no rule covers, counted as unknown; status is none if there was no HTTP status",
-            self.unmapped_answers.clone(),
-        );
-        page.register(
-            "first_bytes_late",
-            "First bytes that left after their permit had closed, because the process was stalled",
-            self.first_bytes_late.clone(),
-        );
-        page.register_with_unit(
-            "bank",
-            "Time from the first byte of a request to the bank to the end of its answer",
-            Unit::Seconds,
-            self.bank.clone(),
-        );
-        page.register(
-            "breaker_trips",
-            "Breakers of channels that this node tripped, by kind: rejected or unknown",
-            self.breaker_trips.clone(),
-        );
-        page.register(
-            "bank_connected",
-            "1 while this node can open connections to a channel's bank, to send or to inquire, 0 while that fails; absent before the first try",
-            self.bank_connected.clone(),
-        );
-        page.register(
-            "bank_connect_failures",
-            "Connections to a bank that could not be opened, by code, including those for inquiries",
-            self.bank_connect_failures.clone(),
-        );
-        page.register_with_unit(
-            "bank_set_up",
-            "Time to set up a connection to a bank: DNS, TCP and TLS, smoothed",
-            Unit::Seconds,
-            self.bank_set_up.clone(),
-        );
-        page.register_with_unit(
-            "bank_round_trip",
-            "Round trip to a bank, as the kernel measures it",
-            Unit::Seconds,
-            self.bank_round_trip.clone(),
-        );
-        page.register_with_unit(
-            "bank_round_trip_variation",
-            "How much the round trip to a bank varies, as the kernel measures it",
-            Unit::Seconds,
-            self.bank_round_trip_variation.clone(),
-        );
-        page.register_with_unit(
-            "claim",
-            "Time to claim some refunds: to take their leases and write their permits to the ledger",
-            Unit::Seconds,
-            self.claim.clone(),
-        );
+        let mut registry = Registry::with_prefix("refundd");
+        let page = &mut registry;
+        // In the order of the page. The help texts have no full stop: the encoder adds one.
+        Metrics {
+            attempts: shown(page, "attempts", "Attempts that ended on this node, by outcome"),
+            inquiries: shown(
+                page,
+                "inquiries",
+                "Inquiries that ended on this node, by outcome; the outcome `nothing` proves nothing",
+            ),
+            takes: shown(
+                page,
+                "takes",
+                "Takes from a bucket, by answer: granted, denied, empty, forgot, clock_stepped or failed",
+            ),
+            inquiry_takes: shown(
+                page,
+                "inquiry_takes",
+                "Takes from a bucket of inquiries, by answer: granted, denied, empty, forgot, clock_stepped or failed",
+            ),
+            permits_unused: shown(
+                page,
+                "permits_unused",
+                "Permits that were granted and lapsed without a request to the bank, by reason",
+            ),
+            acquired: shown(
+                page,
+                "acquired",
+                "Permits other services asked for through this node, by answer: granted, refused or paused",
+            ),
+            limit_has_stricter_rule: shown(
+                page,
+                "limit_overruled",
+                "1 while another node's stricter rule of a limit is in force instead of this node's rule",
+            ),
+            filled: shown(page, "fed", "Refund ids that this node put into a bucket"),
+            settled_late: shown(
+                page,
+                "settled_late",
+                "Answers that came after their lease had ended; they are kept as evidence and moved no refund",
+            ),
+            late_answers_differ: shown(
+                page,
+                "late_answers_differ",
+                "Answers that came after their lease had ended and contradict a refund that has succeeded",
+            ),
+            stranded: shown(page, "stranded", "Stranded refunds that recovery put back into their bucket"),
+            saved: shown(
+                page,
+                "saved",
+                "Refunds newly saved through this node, by the way they came: http or http_batch",
+            ),
+            http_refused_callers: shown(
+                page,
+                "http_refused_callers",
+                "HTTP requests that were refused because of their caller, by reason",
+            ),
+            config_reloads: shown(
+                page,
+                "config_reloads",
+                "Times the configuration file was read again, by result",
+            ),
+            notify_deliveries: shown(
+                page,
+                "notify_deliveries",
+                "Messages to the receiver of webhooks, by result: delivered or failed",
+            ),
+            unmapped_answers: shown(
+                page,
+                "unmapped_answers",
+                "Answers of a bank that no rule covers, counted as unknown; status is none if there was no HTTP status",
+            ),
+            first_bytes_late: shown(
+                page,
+                "first_bytes_late",
+                "First bytes that left after their permit had closed, because the process was stalled",
+            ),
+            bank: in_seconds(
+                page,
+                "bank",
+                "Time from the first byte of a request to the bank to the end of its answer",
+                Spans::new_with_constructor(bank_spans),
+            ),
+            breaker_trips: shown(
+                page,
+                "breaker_trips",
+                "Breakers of channels that this node tripped, by kind: rejected or unknown",
+            ),
+            bank_connected: shown(
+                page,
+                "bank_connected",
+                "1 while this node can open connections to a channel's bank, to send or to inquire, 0 while that fails; absent before the first try",
+            ),
+            bank_connect_failures: shown(
+                page,
+                "bank_connect_failures",
+                "Connections to a bank that could not be opened, by code, including those for inquiries",
+            ),
+            bank_set_up: in_seconds(
+                page,
+                "bank_set_up",
+                "Time to set up a connection to a bank: DNS, TCP and TLS, smoothed",
+                Span::default(),
+            ),
+            bank_round_trip: in_seconds(
+                page,
+                "bank_round_trip",
+                "Round trip to a bank, as the kernel measures it",
+                Span::default(),
+            ),
+            bank_round_trip_variation: in_seconds(
+                page,
+                "bank_round_trip_variation",
+                "How much the round trip to a bank varies, as the kernel measures it",
+                Span::default(),
+            ),
+            claim: in_seconds(
+                page,
+                "claim",
+                "Time to claim some refunds: to take their leases and write their permits to the ledger",
+                claim_spans(),
+            ),
+            registry,
+        }
     }
 
     /// Counts an attempt that ended, and measures the bank's time. An attempt that was handed back never reached the
     /// bank, so it is not measured.
-    pub fn attempt(&self, channel: &ChannelName, outcome: &str, took: Duration) {
-        let labels = ByOutcome { channel: channel.to_string(), outcome: outcome.to_owned() };
+    pub fn attempt(&self, channel: &ChannelName, outcome: &'static str, took: Duration) {
+        let labels = ByOutcome { channel: channel.to_string(), outcome };
         self.attempts.get_or_create_owned(&labels).inc();
         if outcome != "handed_back" {
             let labels = ByChannel { channel: labels.channel };
@@ -322,14 +289,14 @@ impl Metrics {
     }
 
     /// Counts an inquiry that ended.
-    pub fn inquiry(&self, channel: &ChannelName, outcome: &str) {
-        let labels = ByOutcome { channel: channel.to_string(), outcome: outcome.to_owned() };
+    pub fn inquiry(&self, channel: &ChannelName, outcome: &'static str) {
+        let labels = ByOutcome { channel: channel.to_string(), outcome };
         self.inquiries.get_or_create_owned(&labels).inc();
     }
 
     /// Counts one take from a bucket.
-    pub fn take(&self, channel: &ChannelName, purpose: Purpose, answer: &str) {
-        let labels = ByAnswer { channel: channel.to_string(), answer: answer.to_owned() };
+    pub fn take(&self, channel: &ChannelName, purpose: Purpose, answer: &'static str) {
+        let labels = ByAnswer { channel: channel.to_string(), answer };
         let takes = match purpose {
             Purpose::Send => &self.takes,
             Purpose::Inquire => &self.inquiry_takes,
@@ -338,14 +305,14 @@ impl Metrics {
     }
 
     /// Counts permits that lapsed without a request.
-    pub fn permits_unused(&self, channel: &ChannelName, reason: &str, permits: u64) {
-        let labels = ByReason { channel: channel.to_string(), reason: reason.to_owned() };
+    pub fn permits_unused(&self, channel: &ChannelName, reason: &'static str, permits: u64) {
+        let labels = ByReason { channel: channel.to_string(), reason };
         self.permits_unused.get_or_create_owned(&labels).inc_by(permits);
     }
 
     /// Counts permits that another service asked for.
-    pub fn acquired(&self, limit: &LimitName, answer: &str, permits: u64) {
-        let labels = ByLimitAndAnswer { limit: limit.to_string(), answer: answer.to_owned() };
+    pub fn acquired(&self, limit: &LimitName, answer: &'static str, permits: u64) {
+        let labels = ByLimitAndAnswer { limit: limit.to_string(), answer };
         self.acquired.get_or_create_owned(&labels).inc_by(permits);
     }
 
@@ -381,8 +348,8 @@ impl Metrics {
     }
 
     /// Counts refunds newly saved; `way` is `http` or `http_batch`.
-    pub fn saved(&self, way: &str, refunds: u64) {
-        self.saved.get_or_create_owned(&ByWay { way: way.to_owned() }).inc_by(refunds);
+    pub fn saved(&self, way: &'static str, refunds: u64) {
+        self.saved.get_or_create_owned(&ByWay { way }).inc_by(refunds);
     }
 
     /// Counts a request that was refused because of its caller.
@@ -472,6 +439,19 @@ impl Metrics {
         debug_assert!(written.is_ok(), "writing to a string does not fail");
         format.of(page)
     }
+}
+
+/// A new metric, put on the page.
+fn shown<M: Metric + Clone + Default>(page: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    page.register(name, help, metric.clone());
+    metric
+}
+
+/// This metric of times, put on the page.
+fn in_seconds<M: Metric + Clone>(page: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    page.register_with_unit(name, help, Unit::Seconds, metric.clone());
+    metric
 }
 
 /// Buckets from a bank nearby to the longest time-out that is usual.
