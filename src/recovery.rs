@@ -96,25 +96,13 @@ impl Recovery {
         let mut kept_house = Instant::now();
         while !self.node.stop.is_cancelled() {
             if self.node.leads() {
-                let pass = self.node.progress.pass("recovery");
                 let mut done = self.pass().await;
-                if done.is_ok()
-                    && let Err(error) = self.sealer.pass(&self.node.store).await
+                // A Redis that is away holds up only what needs Redis.
+                if !matches!(done, Err(ServerError::Store(_)))
+                    && let Err(error) = self.look_after_evidence(&mut kept_house).await
                 {
-                    done = Err(error.into());
+                    done = Err(error);
                 }
-                if done.is_ok() && kept_house.elapsed() >= Self::HOUSEKEEPING {
-                    kept_house = Instant::now();
-                    let led_for = self.node.leads_for().unwrap_or_default();
-                    let kept = async {
-                        self.look_ahead().await?;
-                        self.keep_house(led_for).await
-                    };
-                    if let Err(error) = kept.await {
-                        done = Err(error);
-                    }
-                }
-                drop(pass);
                 failing.note(
                     &done,
                     |error| tracing::warn!(error = %chain(error), "Recovery failed, will try again"),
@@ -128,19 +116,40 @@ impl Recovery {
         }
     }
 
+    /// Seals the journal, and does the housekeeping when it is due.
+    async fn look_after_evidence(&self, kept_house: &mut Instant) -> Result<(), ServerError> {
+        self.part(self.sealer.seal(&self.node.store)).await?;
+        self.part(self.sealer.log_heads(&self.node.store)).await?;
+        if kept_house.elapsed() < Self::HOUSEKEEPING {
+            return Ok(());
+        }
+        *kept_house = Instant::now();
+        let led_for = self.node.leads_for().unwrap_or_default();
+        self.part(self.look_ahead()).await?;
+        self.keep_house(led_for).await
+    }
+
+    /// Does one part of a round, as a pass of its own. Each statement may take half a minute, and a round has many. So
+    /// only a part that does not end counts as stuck.
+    async fn part<T>(&self, work: impl Future<Output = T>) -> T {
+        let _pass = self.node.progress.pass("recovery");
+        work.await
+    }
+
     /// Does one round.
     ///
     /// # Errors
-    /// When Postgres or Redis fails; the rest of the round is then left for the next one.
+    /// When Postgres or Redis fails. After a failure of Postgres the rest of the round is left for the next one. After
+    /// a failure of Redis only refunds that are not in their buckets are.
     pub async fn pass(&self) -> Result<Report, ServerError> {
         let mut report = Report::default();
         let store = &self.node.store;
-        store.end_pauses().await?;
+        self.part(store.end_pauses()).await?;
         let began = Instant::now();
         // Do the rows first: that works without Redis.
         loop {
             crash::point("lapsing");
-            let lapsed = store.lapse_leases(Self::AT_ONCE).await?;
+            let lapsed = self.part(store.lapse_leases(Self::AT_ONCE)).await?;
             if !lapsed.is_empty() {
                 crash::point("lapsed");
             }
@@ -157,17 +166,17 @@ impl Recovery {
         }
         let began = Instant::now();
         loop {
-            let expired = store.fail_past_deadline(Self::AT_ONCE).await?;
+            let expired = self.part(store.fail_past_deadline(Self::AT_ONCE)).await?;
             for (id, channel) in &expired {
                 tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} could not be sent by its deadline and failed");
             }
-            self.withdraw(&expired).await;
+            self.part(self.withdraw(&expired)).await;
             report.expired += expired.len();
             if expired.len() < Self::AT_ONCE as usize || began.elapsed() > Self::LONGEST_PART {
                 break;
             }
         }
-        let (planned, dropped) = store.plan_inquiries(Self::AT_ONCE).await?;
+        let (planned, dropped) = self.part(store.plan_inquiries(Self::AT_ONCE)).await?;
         if planned + dropped > 0 {
             tracing::info!(
                 planned,
@@ -175,15 +184,17 @@ impl Recovery {
                 "Planned inquiries about {planned} more refunds, and dropped the inquiries about {dropped}"
             );
         }
-        let mut shown = store.show_unknown(Self::AT_ONCE).await?;
-        shown.extend(store.show_accepted(Self::AT_ONCE).await?);
-        shown.extend(self.show_overdue().await?);
+        let mut shown = self.part(store.show_unknown(Self::AT_ONCE)).await?;
+        shown.extend(self.part(store.show_accepted(Self::AT_ONCE)).await?);
+        shown.extend(self.part(self.show_overdue()).await?);
         for (id, channel) in shown {
             report.shown += 1;
             tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} waits for a person: see `refundd review`");
         }
-        report.stranded = self.bring_back_stranded().await?;
-        self.watch_backlogs().await?;
+        let stranded = self.bring_back_stranded().await;
+        // Do this also while Redis is away: the backlogs are rows.
+        self.part(self.watch_backlogs()).await?;
+        report.stranded = stranded?;
         Ok(report)
     }
 
@@ -219,9 +230,9 @@ impl Recovery {
     /// Puts stranded refunds back: those that are due before the first id of their bucket and are not in it. They go
     /// to the front. The due poller and the feeder look after empty and low buckets.
     async fn bring_back_stranded(&self) -> Result<u64, ServerError> {
-        let due = self.node.store.channels_with_due().await?;
+        let due = self.part(self.node.store.channels_with_due()).await?;
         let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
-        let buckets = self.node.bucket.survey(Purpose::Send, &due).await;
+        let buckets = self.part(self.node.bucket.survey(Purpose::Send, &due)).await;
         let (mut total, mut away) = (0, None);
         let mut heads = Vec::with_capacity(due.len());
         for (channel, bucket) in due.iter().zip(buckets) {
@@ -231,11 +242,10 @@ impl Recovery {
             }
         }
         for heads in heads.chunks(Self::BUCKETS_AT_ONCE) {
-            for (channel, left) in self.node.store.left_before(heads, Self::AT_ONCE).await? {
+            for (channel, left) in self.part(self.node.store.left_before(heads, Self::AT_ONCE)).await? {
                 crash::point("bringing_back");
-                let filled =
-                    self.node.bucket.fill(&channel, &left, End::Front, self.wake_ups.capacity()).await;
-                let added = match filled {
+                let fill = self.node.bucket.fill(&channel, &left, End::Front, self.wake_ups.capacity());
+                let added = match self.part(fill).await {
                     Ok(added) => added,
                     Err(error) => {
                         away = Some(error);

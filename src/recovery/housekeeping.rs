@@ -25,8 +25,8 @@ impl Recovery {
     /// When Postgres fails; what is left to do waits for the next call.
     pub async fn keep_house(&self, led_for: Duration) -> Result<(), ServerError> {
         let store = &self.node.store;
-        store.clear_cooling().await?;
-        let expired = store.expire_proposals().await?;
+        self.part(store.clear_cooling()).await?;
+        let expired = self.part(store.expire_proposals()).await?;
         if expired > 0 {
             tracing::info!(
                 proposals = expired,
@@ -34,8 +34,8 @@ impl Recovery {
             );
         }
         if led_for >= Self::JUDGES_AFTER {
-            store.delete_dead_nodes().await?;
-            for channel in store.retire_channels().await? {
+            self.part(store.delete_dead_nodes()).await?;
+            for channel in self.part(store.retire_channels()).await? {
                 tracing::info!(
                     channel.name = channel,
                     "No node runs channel `{channel}` any more; new refunds for it are refused"
@@ -50,18 +50,18 @@ impl Recovery {
             all.map(|limit| limit.rule.memory()).max().unwrap_or_default()
         };
         // Other nodes may have limits that this node's file lacks, or limits with longer windows.
-        let keep = store.permits_are_kept_for(self.keep.permits.max(longest * 2)).await?;
-        let dropped = store.rotate_permits(keep).await?;
+        let keep = self.part(store.permits_are_kept_for(self.keep.permits.max(longest * 2))).await?;
+        let dropped = self.part(store.rotate_permits(keep)).await?;
         if dropped > 0 {
             tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");
         }
         // Keep the journal longer than the ledger, so that it still has the attempt of each permit in the ledger.
         self.rotate_journal(self.keep.attempts.map(|attempts| attempts.max(keep + Self::SPARE))).await?;
         if let Some(keep) = self.keep.events {
-            store.forget_events(keep).await?;
+            self.part(store.forget_events(keep)).await?;
         }
         // Do this last: it takes longest when many refunds have ended.
-        Ok(store.count_ended().await?)
+        Ok(self.part(store.count_ended()).await?)
     }
 
     /// Makes the journal's next months and drops the months that ended longer than `keep` ago.
@@ -72,11 +72,11 @@ impl Recovery {
         }
         let next_at = |at| *self.rotate_journal_at.locked() = at;
         next_at(now + Self::ROTATE_AGAIN);
-        let mut rotation = self.node.store.rotate_attempts(None).await?;
+        let mut rotation = self.part(self.node.store.rotate_attempts(None)).await?;
         // Make the next months first. Looking at the months that are over may take long.
         if keep.is_some() {
             let made = rotation.done;
-            rotation = self.node.store.rotate_attempts(keep).await?;
+            rotation = self.part(self.node.store.rotate_attempts(keep)).await?;
             rotation.done &= made;
         }
         let Rotation { done, dropped, kept_month } = rotation;

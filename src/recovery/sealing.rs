@@ -44,7 +44,7 @@ impl Sealer {
 
     /// Seals all lines that are committed. While a transaction may still commit a line before them, they are left for
     /// the next pass.
-    pub(super) async fn pass(&self, store: &Store) -> Result<(), StoreError> {
+    pub(super) async fn seal(&self, store: &Store) -> Result<(), StoreError> {
         let began = Instant::now();
         if began < self.state.locked().seal_at {
             return Ok(());
@@ -67,11 +67,11 @@ impl Sealer {
                 break;
             }
         }
-        self.log_heads(store).await
+        Ok(())
     }
 
     /// Logs the heads that moved, once a minute.
-    async fn log_heads(&self, store: &Store) -> Result<(), StoreError> {
+    pub(super) async fn log_heads(&self, store: &Store) -> Result<(), StoreError> {
         let State { log_at, logged_to, .. } = *self.state.locked();
         if Instant::now() < log_at {
             return Ok(());

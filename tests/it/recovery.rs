@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use playground::PrivateRedis;
 use playground::bank::Step;
-use refundd::bucket::Purpose;
+use refundd::bucket::{BucketKind, Purpose};
+use refundd::heartbeat::Heartbeat;
 use refundd::metrics::Metrics;
 use refundd::node::Node;
 use refundd::recovery::{Keep, Recovery};
@@ -132,6 +134,16 @@ async fn what_somebody_else_wrote_into_the_line_hurts_nobody() {
     node.stop().await;
 }
 
+/// From now on each statement that updates refunds takes this long.
+async fn slow_down(scratch: &Scratch, seconds: u32) {
+    scratch
+        .sql(&format!("create function refundd.slow() returns trigger language plpgsql as $$ begin perform pg_sleep({seconds}); return null; end $$"))
+        .await;
+    scratch
+        .sql("create trigger slow before update on refundd.refunds for each statement execute function refundd.slow()")
+        .await;
+}
+
 /// Millions of deadlines may be over at the same moment, and as many leases. The watchdog waits a minute for a pass.
 #[tokio::test]
 async fn a_pass_ends_in_seconds_however_many_leases_and_deadlines_are_over() {
@@ -146,13 +158,8 @@ async fn a_pass_ends_in_seconds_however_many_leases_and_deadlines_are_over() {
     scratch
         .sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'dead#1', lease_until = now() - interval '1 second' where refund_ref like 'lease-%'")
         .await;
-    // A slow server: ten statements of each kind would take 10 s.
-    scratch
-        .sql("create function refundd.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(1); return null; end $$")
-        .await;
-    scratch
-        .sql("create trigger slow before update on refundd.refunds for each statement execute function refundd.slow()")
-        .await;
+    // Ten statements of each kind would take 10 s.
+    slow_down(&scratch, 1).await;
     let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
     // Nothing is over for a node that has not compared the clocks yet.
     let (us, at) = node.bucket.time().await.unwrap();
@@ -172,4 +179,55 @@ async fn a_pass_ends_in_seconds_however_many_leases_and_deadlines_are_over() {
         (lapsed, expired) = (lapsed + more.lapsed, expired + more.expired);
     }
     assert_eq!((lapsed, expired), (EACH as usize, EACH as usize));
+}
+
+/// The watchdog waits a minute for one pass. A round has some twenty statements, and each may take half a minute.
+#[tokio::test]
+async fn a_round_of_slow_statements_is_no_loop_that_is_stuck() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.sql("update refundd.channels set max_backlog = 1").await;
+    scratch.insert("acme", "R-", 1).await;
+    slow_down(&scratch, 2).await;
+    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
+    let keep = Keep { permits: Duration::from_hours(168), attempts: None, events: None };
+    let heartbeat = tokio::spawn(Heartbeat::new(node.clone(), BucketKind::Redis).run());
+    let recovery = tokio::spawn(Recovery::new(node.clone(), WakeUps::of_sends(100), keep).run());
+    // Before that, eight statements of the round take two seconds each. No part has more than two of them.
+    until("the round comes to the backlogs", async || {
+        let stuck = node.progress.stuck(Duration::from_secs(10));
+        assert!(!stuck.iter().any(|name| name == "recovery"), "{stuck:?}");
+        scratch.number("select count(*) from refundd.channels where full_since is not null").await == 1
+    })
+    .await;
+    node.stop.cancel();
+    heartbeat.await.unwrap();
+    recovery.await.unwrap();
+}
+
+/// Backlogs, the journal and old evidence are in Postgres alone. The same holds for a cluster that lost one master.
+#[tokio::test]
+async fn while_redis_is_away_backlogs_are_bounded_the_journal_is_sealed_and_the_house_is_kept() {
+    let redis = PrivateRedis::start().await.unwrap();
+    let scratch = Scratch::with_redis(redis.url()).await;
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}max_backlog = 5\n")).await;
+    redis.kill_hard().await.unwrap();
+    scratch.insert("acme", "R-", 5).await;
+    scratch
+        .sql("insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, moved_to, status, code, message)
+              select id, channel, 'send', 1, 1, 'dead#1', now(), 'review', 'review', 500, 'server_error', 'the bank answered 500'
+                from refundd.refunds where refund_ref = 'R-1'")
+        .await;
+    scratch
+        .sql("insert into refundd.nodes (node, version, channels, config_digest, seen_at) values ('dead#1', '0', '{}', 'd', now() - interval '2 minutes')")
+        .await;
+    for (what, count, wanted) in [
+        ("the backlog is full", "refundd.channels where full_since is not null", 1),
+        ("the journal is sealed", "refundd.seals", 1),
+        ("the dead node is forgotten", "refundd.nodes where node = 'dead#1'", 0),
+    ] {
+        let query = format!("select count(*) from {count}");
+        until(what, async || scratch.number(&query).await == wanted).await;
+    }
+    node.stop().await;
 }
