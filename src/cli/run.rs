@@ -3,12 +3,15 @@
 //! The loops of the node are in `daemon`.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use futures_util::future::{Fuse, FusedFuture, FutureExt};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::daemon::{Daemon, systemd};
@@ -30,7 +33,7 @@ pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<Exi
         std::thread::spawn(end_with_parent);
     }
     let mut ends = Ends::new()?;
-    let mut hangup = signal(SignalKind::hangup()).context("failed to listen for SIGHUP")?;
+    let hangup = signal(SignalKind::hangup()).context("failed to listen for SIGHUP")?;
 
     let starting = Daemon::start(config, || systemd::still_starting("waiting for Postgres"));
     let daemon = tokio::select! {
@@ -43,17 +46,52 @@ pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<Exi
     systemd::ready(&format!("{} channels, HTTP on {}", daemon.config().channels.len(), daemon.address()));
 
     let period = systemd::watchdog_period();
-    let mut watchdog = tokio::time::interval(period.unwrap_or(Duration::from_secs(10)));
-    let crashed = loop {
+    let mut watchdog = interval(period.unwrap_or(Duration::from_secs(10)));
+    let reloads = async || reload(&daemon, file.as_ref(), &level).await;
+    let has_crashed = until_its_end(&daemon, &mut ends, hangup, reloads, &mut watchdog).await;
+
+    systemd::stopping();
+    let (began, longest) = (Instant::now(), daemon.longest_stop());
+    let mut extension = interval(systemd::EXTEND_EVERY);
+    let hurry = CancellationToken::new();
+    let mut stopping = pin!(daemon.stop(hurry.clone()));
+    loop {
+        tokio::select! {
+            _ = &mut stopping => break,
+            name = ends.next() => {
+                tracing::warn!("{name} received again: stopping now");
+                hurry.cancel();
+            }
+            _ = watchdog.tick() => systemd::all_is_well(),
+            _ = extension.tick(), if began.elapsed() < longest => systemd::still_stopping(),
+        }
+    }
+    Ok(if has_crashed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Handles signals and the watchdog until the node shall stop. The answer says whether a loop crashed.
+///
+/// A reload may take longer than systemd waits for the watchdog, so both go on beside it. A SIGHUP that comes during a
+/// reload waits for its end. The stop gives a reload up.
+async fn until_its_end(
+    daemon: &Daemon,
+    ends: &mut Ends,
+    mut hangup: Signal,
+    reloads: impl AsyncFn(),
+    watchdog: &mut Interval,
+) -> bool {
+    let mut reloading = pin!(Fuse::terminated());
+    loop {
         tokio::select! {
             name = ends.next() => {
                 tracing::info!("{name} received");
-                break false;
+                return false;
             }
-            _ = hangup.recv() => reload(&daemon, file.as_ref(), &level).await,
+            _ = hangup.recv(), if reloading.is_terminated() => reloading.set(reloads().fuse()),
+            () = &mut reloading => {}
             name = daemon.crashed() => {
                 tracing::error!("Stopping, because the loop `{name}` crashed; systemd starts the node again");
-                break true;
+                return true;
             }
             _ = watchdog.tick() => {
                 let stuck = daemon.stuck();
@@ -65,23 +103,7 @@ pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<Exi
                 }
             }
         }
-    };
-
-    systemd::stopping();
-    let hurry = CancellationToken::new();
-    let stopping = daemon.stop(hurry.clone());
-    tokio::pin!(stopping);
-    loop {
-        tokio::select! {
-            _ = &mut stopping => break,
-            name = ends.next() => {
-                tracing::warn!("{name} received again: stopping now");
-                hurry.cancel();
-            }
-            _ = watchdog.tick() => systemd::all_is_well(),
-        }
     }
-    Ok(if crashed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Reads the file again, checks it whole, and swaps it at once. On any error the old configuration stays in force.

@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
 use crate::telemetry::millis;
+use crate::traces::Exporter;
 
 /// The result of a stop.
 #[derive(Debug, Default)]
@@ -15,12 +16,33 @@ pub struct Stopped {
 }
 
 impl Daemon {
+    /// The longest wait for loops that end.
+    const LOOPS: Duration = Duration::from_secs(40);
+    /// How much longer than the slowest channel's time-outs to wait for calls to banks.
+    const SPARE: Duration = Duration::from_secs(2);
+    /// The longest wait for outcomes to be written.
+    const OUTCOMES: Duration = Duration::from_secs(20);
+    /// The longest wait for HTTP connections to end.
+    const CONNECTIONS: Duration = Duration::from_secs(6);
+    /// The longest wait for each of the last three statements.
+    const STATEMENT: Duration = Duration::from_secs(3);
+
+    /// The time after which [`Daemon::stop`] has ended, whatever fails.
+    pub fn longest_stop(&self) -> Duration {
+        let bounds = [Self::LOOPS, self.longest_call(), Self::SPARE, Self::OUTCOMES, Self::CONNECTIONS];
+        bounds.iter().sum::<Duration>() + Exporter::LAST + Self::STATEMENT * 3
+    }
+
+    /// The slowest channel's time-outs.
+    fn longest_call(&self) -> Duration {
+        self.config().channels.values().map(|c| c.timeout + c.connect_timeout).max().unwrap_or_default()
+    }
+
     /// Stops in order: takes no more refunds, lets requests in flight finish and settles them. The result names the
     /// refunds that stay leased. When `hurry` is cancelled, the waits for loops, requests and outcomes end a second
     /// later.
     pub async fn stop(self, hurry: CancellationToken) -> Stopped {
-        let longest =
-            self.config().channels.values().map(|c| c.timeout + c.connect_timeout).max().unwrap_or_default();
+        let longest = self.longest_call();
         let bounded = |limit: Duration| {
             let hurry = hurry.clone();
             async move {
@@ -39,11 +61,11 @@ impl Daemon {
             calls = in_flight,
             "Stopping: taking no more refunds; {in_flight} calls to banks are under way"
         );
-        self.supervisor.finished(bounded(Duration::from_secs(40))).await;
+        self.supervisor.finished(bounded(Self::LOOPS)).await;
         self.node.calls.close();
         tokio::select! {
             () = self.node.calls.wait() => {}
-            () = bounded(longest + Duration::from_secs(2)) => {
+            () = bounded(longest + Self::SPARE) => {
                 tracing::warn!(calls = self.node.calls.len(), "Stopped waiting for calls that are still under way");
             }
         }
@@ -53,18 +75,18 @@ impl Daemon {
         let mut settler = self.settler;
         tokio::select! {
             _ = &mut settler => {}
-            () = bounded(Duration::from_secs(20)) => tracing::warn!("Stopped waiting for outcomes to be written"),
+            () = bounded(Self::OUTCOMES) => tracing::warn!("Stopped waiting for outcomes to be written"),
         }
         tokio::select! {
             () = self.listeners.finished() => {}
-            () = bounded(Duration::from_secs(6)) => {}
+            () = bounded(Self::CONNECTIONS) => {}
         }
         if let Some(exporting) = self.exporting {
             exporting.stop().await;
         }
         let mut stopped = Stopped::default();
         if let Ok(Ok(left)) =
-            tokio::time::timeout(Duration::from_secs(3), self.node.store.leased_by(&self.node.name)).await
+            tokio::time::timeout(Self::STATEMENT, self.node.store.leased_by(&self.node.name)).await
         {
             for (id, channel) in left {
                 tracing::warn!(
@@ -75,9 +97,9 @@ impl Daemon {
                 stopped.still_leased.push(id);
             }
             let _ =
-                tokio::time::timeout(Duration::from_secs(3), self.node.store.leave(&self.node.name)).await;
+                tokio::time::timeout(Self::STATEMENT, self.node.store.leave(&self.node.name)).await;
             let _ =
-                tokio::time::timeout(Duration::from_secs(3), self.node.store.leave_shares(&self.node.name))
+                tokio::time::timeout(Self::STATEMENT, self.node.store.leave_shares(&self.node.name))
                     .await;
         } else {
             tracing::warn!(

@@ -29,6 +29,14 @@ pub fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
+/// How often to call [`still_stopping`].
+pub const EXTEND_EVERY: Duration = Duration::from_secs(10);
+
+/// Asks systemd for 30 more seconds to stop, beyond the unit's `TimeoutStopSec=`.
+pub fn still_stopping() {
+    notify(&[NotifyState::ExtendTimeoutUsec(30_000_000)]);
+}
+
 /// How often to call [`all_is_well`]: half of the time that systemd waits. `None` if systemd does not watch the node.
 pub fn watchdog_period() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|limit| limit / 2)

@@ -9,6 +9,7 @@ pub mod process;
 pub mod receiver;
 pub mod scratch;
 pub mod servers;
+pub mod systemd;
 pub mod terminal;
 pub mod wait;
 
@@ -16,4 +17,5 @@ pub use node::TestNode;
 pub use process::NodeProcess;
 pub use receiver::Receiver;
 pub use scratch::{Scratch, depth};
+pub use systemd::Systemd;
 pub use wait::{until, within};

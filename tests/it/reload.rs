@@ -6,7 +6,7 @@ use refundd::refund::State;
 use rustix::process::Signal;
 
 use crate::dispatch::UNLIMITED;
-use crate::harness::{NodeProcess, Scratch, TestNode, until};
+use crate::harness::{NodeProcess, Scratch, Systemd, TestNode, until};
 
 fn limited(permits: u32) -> String {
     format!(
@@ -98,4 +98,50 @@ async fn what_needs_a_restart_is_named() {
     let done = node.daemon.reload(scratch.config("b", UNLIMITED)).await.unwrap();
     assert_eq!(done.needs_restart, ["node.name"]);
     node.stop().await;
+}
+
+/// Starts a node under systemd's watchdog, slows the reloads down, and waits until one is under way.
+async fn slowly_reloading(scratch: &Scratch, systemd: &Systemd) -> NodeProcess {
+    let node = NodeProcess::spawn_where(scratch, "a", UNLIMITED, systemd.environment());
+    node.wait_for_line("HTTP on");
+    scratch
+        .sql("create function refundd.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(8); return null; end $$")
+        .await;
+    scratch
+        .sql("create trigger slow before insert on refundd.channels for each statement execute function refundd.slow()")
+        .await;
+    node.signal(Signal::HUP);
+    until("the reload is under way", async || {
+        let asleep = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+        scratch.number(asleep).await == 1
+    })
+    .await;
+    node
+}
+
+/// How many reloads the node has finished.
+fn reloads(node: &NodeProcess) -> usize {
+    node.log().iter().filter(|line| line.contains("Configuration read again and in force")).count()
+}
+
+#[tokio::test]
+async fn a_slow_reload_keeps_the_watchdog_fed_and_a_second_signal_waits_for_its_end() {
+    let (scratch, systemd) = (Scratch::new().await, Systemd::new());
+    let mut node = slowly_reloading(&scratch, &systemd).await;
+    node.signal(Signal::HUP);
+    let fed = systemd.heard("WATCHDOG=1");
+    until("the watchdog is fed", async || systemd.heard("WATCHDOG=1") >= fed + 3).await;
+    assert_eq!(reloads(&node), 0, "the reload is still under way");
+    until("both reloads are done", async || reloads(&node) == 2).await;
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_slow_reload() {
+    let (scratch, systemd) = (Scratch::new().await, Systemd::new());
+    let mut node = slowly_reloading(&scratch, &systemd).await;
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    assert_eq!(reloads(&node), 0, "{:#?}", node.log());
 }

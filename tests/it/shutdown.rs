@@ -7,7 +7,7 @@ use refundd::refund::State;
 use rustix::process::Signal;
 
 use crate::dispatch::UNLIMITED;
-use crate::harness::{NodeProcess, Scratch, until};
+use crate::harness::{NodeProcess, Scratch, Systemd, until};
 
 #[tokio::test]
 async fn stopping_waits_for_the_calls_in_flight_and_settles_them() {
@@ -77,6 +77,25 @@ async fn a_second_signal_shortens_the_wait_and_what_is_left_is_named() {
         node.log().into_iter().filter(|l| l.contains("left under this node's lease")).collect();
     assert_eq!(left.len(), 2, "{left:?}");
     assert_eq!(scratch.count(State::Sending).await, 2);
+}
+
+/// A channel's time-outs may be far above the unit's `TimeoutStopSec=`.
+#[tokio::test]
+async fn a_stop_asks_systemd_for_the_time_that_its_requests_need() {
+    let (scratch, systemd) = (Scratch::new().await, Systemd::new());
+    scratch.bank.then("acme", Step::silence());
+    let patient = UNLIMITED.replace("timeout = \"10s\"\nconnect", "timeout = \"60s\"\nconnect");
+    let mut node = NodeProcess::spawn_where(&scratch, "a", &patient, systemd.environment());
+    node.wait_for_line("HTTP on");
+    scratch.insert("acme", "R-", 1).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
+    let asked = || systemd.heard("EXTEND_TIMEOUT_USEC=30000000");
+    let before = asked();
+    node.signal(Signal::TERM);
+    until("it asks for more time, and again", async || asked() >= before + 2).await;
+    assert_eq!(systemd.heard("STOPPING=1"), 1);
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
 }
 
 #[tokio::test]
