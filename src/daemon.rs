@@ -3,6 +3,7 @@
 //!
 //! It does not handle signals, systemd or exit codes: `cli` does.
 
+mod channels;
 mod exporting;
 mod listeners;
 mod reloaded;
@@ -23,7 +24,6 @@ use tokio::task::JoinHandle;
 
 use crate::bank::Webhook;
 use crate::bucket::{Bucket, BucketKind};
-use crate::channel::Channel;
 use crate::config::{Config, RecoverySection};
 use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
@@ -32,19 +32,18 @@ use crate::http::Api;
 use crate::http::access::Access;
 use crate::lock::Lock;
 use crate::metrics::Metrics;
-use crate::node::running::Running;
 use crate::node::{Node, NodeState};
 use crate::notify::{Notifier, Patience};
 use crate::recovery::{Keep, Recovery};
-use crate::refund::{ChannelName, OnUnknown};
+use crate::refund::ChannelName;
 use crate::settler::Settler;
-use crate::store::{Published, Settled, Store};
+use crate::store::{Settled, Store};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 use exporting::Exporting;
 use listeners::Listeners;
 pub use reloaded::Reloaded;
-use startup::{join, publish_second_person, retry_during_outage, wait_for_schema};
+use startup::{join, retry_during_outage, wait_for_schema};
 pub use stop::Stopped;
 use supervisor::Supervisor;
 use workers::Workers;
@@ -174,62 +173,6 @@ impl Daemon {
         if let Some(webhook) = webhook {
             start.spawn("notify", Notifier::new(node(), webhook, Patience::default()).run());
         }
-    }
-
-    /// Publishes a configuration's channels, then starts, replaces and stops channel workers to match it.
-    async fn run_channels(&self, config: &Config) -> anyhow::Result<Reloaded> {
-        let channels: Vec<Arc<Channel>> = config.channels.values().cloned().collect();
-        let published: Vec<Published> = channels
-            .iter()
-            .map(|channel| Published {
-                name: channel.name.clone(),
-                endpoint: channel.bank_address().endpoint,
-                settings: Config::public_settings(channel),
-                max_backlog: channel.max_backlog,
-                on_unknown: match channel.on_unknown {
-                    OnUnknown::Review => "review",
-                    OnUnknown::Inquire => "inquire",
-                    OnUnknown::Resend { .. } => "resend",
-                },
-                inquires: channel.inquiry.is_some(),
-                resend_within: channel.resend_within(),
-                most_sends: channel.retry.sends,
-                bank_address: channel.bank_address(),
-            })
-            .collect();
-        // The clients come first: a channel without a usable client must fail the reload before anything changes.
-        let banks = Workers::banks(&channels)?;
-        let rules = config.limits.values().map(|limit| (&limit.name, &limit.rule));
-        self.node.store.publish_rules(&self.node.name, rules).await?;
-        self.node.share_days(config.limits.values()).await?;
-        publish_second_person(&self.node, &config.second_person_above).await?;
-        // This is the last step that may fail the reload: after it, all nodes know where these channels send.
-        self.node.store.publish(&self.node.name, &published).await?;
-        let without: Vec<&str> =
-            channels.iter().filter(|c| c.breaker.is_none()).map(|c| c.name.as_str()).collect();
-        self.node.store.switch_breakers_off(&without, &self.node.name).await?;
-        let places = channels.iter().map(|channel| (&channel.name, channel.bank_address()));
-        match self.node.store.left_behind(places).await {
-            Ok(left) => {
-                for left in left {
-                    tracing::warn!(channel.name = left.channel, refunds = left.refunds, "{left}");
-                }
-            }
-            Err(error) => tracing::warn!(
-                error = %chain(&error),
-                "Failed to count the refunds that may have been sent to an earlier address of their channel"
-            ),
-        }
-        self.node.set_running(Running {
-            channels: channels.clone(),
-            limits: config.limits.values().cloned().collect(),
-            digest: config.digest(),
-            settings: config.public_sections(),
-        });
-        let limits = config.limits.values().map(AsRef::as_ref);
-        self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
-        self.wake_ups.set_capacity(config.bucket.capacity);
-        Ok(self.workers.fit(&channels, banks, &self.supervisor))
     }
 
     /// The address on which this node serves HTTP; it names the real port if the file says port 0.

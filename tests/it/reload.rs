@@ -100,6 +100,29 @@ async fn what_needs_a_restart_is_named() {
     node.stop().await;
 }
 
+/// Postgres and the other nodes know the new configuration when the breakers are switched off.
+#[tokio::test]
+async fn a_reload_that_all_nodes_know_is_in_force_also_if_a_breaker_cannot_be_switched_off() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch
+        .sql("create function refundd.full_disk() returns trigger language plpgsql as $$ begin raise disk_full; end $$")
+        .await;
+    scratch
+        .sql("create trigger full_disk before update on refundd.suspensions for each statement execute function refundd.full_disk()")
+        .await;
+    let moved = UNLIMITED.replace("/acme/refunds", "/other/refunds");
+    let done = node.daemon.reload(scratch.config("a", &moved)).await.unwrap();
+    assert_eq!(done.changed.len(), 1);
+    scratch.insert("acme", "R-", 1).await;
+    until("it is sent to the new address", async || {
+        scratch.bank.look(|l| l.arrivals("other").count()) == 1
+    })
+    .await;
+    scratch.sql("drop trigger full_disk on refundd.suspensions").await;
+    node.stop().await;
+}
+
 /// Starts a node under systemd's watchdog, slows the reloads down, and waits until one is under way.
 async fn slowly_reloading(scratch: &Scratch, systemd: &Systemd) -> NodeProcess {
     let node = NodeProcess::spawn_where(scratch, "a", UNLIMITED, systemd.environment());

@@ -1,0 +1,83 @@
+//! Brings a configuration's channels into force, at the start and on each reload.
+
+use std::sync::Arc;
+
+use super::startup::publish_second_person;
+use super::workers::Workers;
+use super::{Daemon, Reloaded};
+use crate::channel::Channel;
+use crate::config::Config;
+use crate::node::running::Running;
+use crate::refund::OnUnknown;
+use crate::store::Published;
+use crate::telemetry::chain;
+
+impl Daemon {
+    /// Publishes a configuration's channels, then starts, replaces and stops channel workers to match it.
+    pub(super) async fn run_channels(&self, config: &Config) -> anyhow::Result<Reloaded> {
+        let channels: Vec<Arc<Channel>> = config.channels.values().cloned().collect();
+        let published: Vec<Published> = channels
+            .iter()
+            .map(|channel| Published {
+                name: channel.name.clone(),
+                endpoint: channel.bank_address().endpoint,
+                settings: Config::public_settings(channel),
+                max_backlog: channel.max_backlog,
+                on_unknown: match channel.on_unknown {
+                    OnUnknown::Review => "review",
+                    OnUnknown::Inquire => "inquire",
+                    OnUnknown::Resend { .. } => "resend",
+                },
+                inquires: channel.inquiry.is_some(),
+                resend_within: channel.resend_within(),
+                most_sends: channel.retry.sends,
+                bank_address: channel.bank_address(),
+            })
+            .collect();
+        // The clients come first: a channel without a usable client must fail the reload before anything changes.
+        let banks = Workers::banks(&channels)?;
+        let rules = config.limits.values().map(|limit| (&limit.name, &limit.rule));
+        self.node.store.publish_rules(&self.node.name, rules).await?;
+        self.node.share_days(config.limits.values()).await?;
+        publish_second_person(&self.node, &config.second_person_above).await?;
+        // This is the last step that may fail the reload: after it, all nodes know where these channels send.
+        self.node.store.publish(&self.node.name, &published).await?;
+        self.switch_breakers_off(&channels).await;
+        let places = channels.iter().map(|channel| (&channel.name, channel.bank_address()));
+        match self.node.store.left_behind(places).await {
+            Ok(left) => {
+                for left in left {
+                    tracing::warn!(channel.name = left.channel, refunds = left.refunds, "{left}");
+                }
+            }
+            Err(error) => tracing::warn!(
+                error = %chain(&error),
+                "Failed to count the refunds that may have been sent to an earlier address of their channel"
+            ),
+        }
+        self.node.set_running(Running {
+            channels: channels.clone(),
+            limits: config.limits.values().cloned().collect(),
+            digest: config.digest(),
+            settings: config.public_sections(),
+        });
+        let limits = config.limits.values().map(AsRef::as_ref);
+        self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
+        self.wake_ups.set_capacity(config.bucket.capacity);
+        Ok(self.workers.fit(&channels, banks, &self.supervisor))
+    }
+
+    /// Ends the breakers' suspensions of channels that have no breaker now. All nodes know the new configuration by then,
+    /// so a failure is only logged.
+    async fn switch_breakers_off(&self, channels: &[Arc<Channel>]) {
+        let without: Vec<&str> =
+            channels.iter().filter(|c| c.breaker.is_none()).map(|c| c.name.as_str()).collect();
+        if let Err(error) = self.node.store.switch_breakers_off(&without, &self.node.name).await {
+            tracing::warn!(
+                error = %chain(&error),
+                "Failed to end the breaker's suspension of channels whose breaker the configuration switches off; if one of them is \
+                 still suspended, reload once more, or use `refundd resume CHANNEL --breaker`"
+            );
+        }
+    }
+}
