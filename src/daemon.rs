@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -37,7 +37,7 @@ use crate::notify::{Notifier, Patience};
 use crate::recovery::{Keep, Recovery};
 use crate::refund::ChannelName;
 use crate::settler::Settler;
-use crate::store::{Settled, Store};
+use crate::store::{Settled, Store, StoreError};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 use exporting::Exporting;
@@ -59,6 +59,8 @@ pub struct Daemon {
     workers: Workers,
     supervisor: Supervisor,
     config: Mutex<Arc<Config>>,
+    /// The address at which this node logs in to Postgres until it is started again.
+    postgres_url: SecretString,
     access: Access,
     settler: JoinHandle<()>,
     listeners: Listeners,
@@ -134,6 +136,7 @@ impl Daemon {
 
         let daemon = Daemon {
             config: Mutex::new(Arc::clone(&config)),
+            postgres_url: config.postgres.url.clone(),
             access,
             node,
             wake_ups,
@@ -211,12 +214,34 @@ impl Daemon {
                 self.address()
             );
         }
+        self.take_password(&new).await.context("[postgres] password_file")?;
         let done = self.run_channels(&new).await?;
         self.access.set(&new.callers);
         warn_about_callers(&new, self.address());
         self.listeners.take_over(&self.config().http, &new.http);
         *self.config.locked() = Arc::new(new);
         Ok(Reloaded { sections, needs_restart, ..done })
+    }
+
+    /// Takes over a new password for Postgres. It comes first: after a change of the role's password the old one may let
+    /// this node in no more, and nothing else could be reloaded.
+    async fn take_password(&self, new: &Config) -> Result<(), StoreError> {
+        let old = self.config();
+        let shown = |config: &Config| config.postgres.password.as_ref().map(|p| p.expose_secret().to_owned());
+        // A new address needs a restart, and its password belongs to it.
+        let is_here = new.postgres.url.expose_secret() == self.postgres_url.expose_secret();
+        match shown(new) {
+            Some(password) if is_here && shown(&old).as_ref() != Some(&password) => {
+                self.node.store.take_password(&password).await?;
+                // What Postgres took stays, whatever becomes of the rest of the reload.
+                let mut taken = Config::clone(&old);
+                taken.postgres.password = Some(password.into());
+                *self.config.locked() = Arc::new(taken);
+                tracing::info!("New connections to Postgres log in with the new password");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Counts a reload for the metrics page.

@@ -229,6 +229,11 @@ impl Store {
         Ok(Store { db: Connections::new(options, connections), witness: None })
     }
 
+    /// Logs in with this password from now on, if Postgres lets it in; else nothing changes.
+    pub async fn take_password(&self, password: &str) -> Result<(), StoreError> {
+        self.db.take_password(password).await.doing("log in to Postgres with the new password")
+    }
+
     /// Closes idle connections now, and each connection in use when its statement ends.
     pub async fn close(&self) {
         self.db.close().await;

@@ -151,7 +151,6 @@ impl Config {
             second_person_above: _,
             notify,
         } = self;
-        let password = |secret: &Option<SecretString>| secret.as_ref().map(|s| s.expose_secret().to_owned());
         let changed = [
             ("node.name", node.name != new.node.name),
             ("http.listen", http.listen != new.http.listen),
@@ -168,7 +167,8 @@ impl Config {
                 http.max_connections_per_address != new.http.max_connections_per_address,
             ),
             ("postgres.url", differs(&postgres.url, &new.postgres.url)),
-            ("postgres.password_file", password(&postgres.password) != password(&new.postgres.password)),
+            // A reload takes a new password over.
+            ("postgres.password_file", postgres.password.is_some() && new.postgres.password.is_none()),
             ("postgres.connections", postgres.connections != new.postgres.connections),
             ("redis.url", differs(&redis.url, &new.redis.url)),
             ("redis.plain", redis.trust.clear_text != new.redis.trust.clear_text),

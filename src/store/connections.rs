@@ -86,7 +86,7 @@ impl Patience {
 }
 
 struct Shared {
-    options: PgConnectOptions,
+    options: Mutex<PgConnectOptions>,
     slots: Arc<Semaphore>,
     /// The connection that was used last is at the end, and is borrowed first.
     idle: Mutex<Vec<Idle>>,
@@ -130,7 +130,7 @@ impl Connections {
 
     pub fn new(options: PgConnectOptions, most: u32) -> Self {
         let slots = Arc::new(Semaphore::new(most as usize));
-        let shared = Shared { options, slots, idle: Mutex::default() };
+        let shared = Shared { options: Mutex::new(options), slots, idle: Mutex::default() };
         Connections { shared: Arc::new(shared), patience: Patience::Short }
     }
 
@@ -139,22 +139,32 @@ impl Connections {
         Connections { shared: Arc::clone(&self.shared), patience: Patience::Long }
     }
 
-    pub fn options(&self) -> &PgConnectOptions {
-        &self.shared.options
+    pub fn options(&self) -> PgConnectOptions {
+        self.shared.options.locked().clone()
+    }
+
+    /// Logs in with this password, and keeps it for new connections if Postgres lets it in.
+    pub async fn take_password(&self, password: &str) -> Result<(), Error> {
+        let options = self.options().password(password);
+        let trial = in_time(Self::CONNECT, session::connect(&options, Patience::Short.profile())).await?;
+        *self.shared.options.locked() = options;
+        let _ = timeout(Self::PING, trial.close()).await;
+        Ok(())
     }
 
     /// Opens a connection for the caller alone, without a time-out for statements.
     pub async fn make(&self) -> Result<PgConnection, Error> {
         let profile = &[("statement_timeout", "0"), ("plan_cache_mode", "auto"), ("enable_seqscan", "on")];
-        in_time(Self::CONNECT, session::connect(self.options(), profile)).await
+        in_time(Self::CONNECT, session::connect(&self.options(), profile)).await
     }
 
     /// Opens a connection with the settings of a borrowed one, checks that no other client shares its session, and
     /// closes it.
     pub async fn try_one(&self) -> Result<(), Error> {
+        let options = self.options();
         let trial = async {
-            let mut connection = session::connect(self.options(), Patience::Short.profile()).await?;
-            session::is_apart(&mut connection, self.options()).await?;
+            let mut connection = session::connect(&options, Patience::Short.profile()).await?;
+            session::is_apart(&mut connection, &options).await?;
             connection.close().await
         };
         in_time(Self::WAIT, trial).await
@@ -193,7 +203,8 @@ impl Connections {
         let (connection, made) = if let Some(idle) = self.rested().await {
             (idle.connection, idle.made)
         } else {
-            let made = session::connect(&self.shared.options, Patience::Short.profile());
+            let options = self.options();
+            let made = session::connect(&options, Patience::Short.profile());
             (in_time(Self::CONNECT, made).await?, Instant::now())
         };
         let mut lent = Lent { connection, made, since: Instant::now(), home: self.clone(), _slot: slot };

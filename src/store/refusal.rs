@@ -31,7 +31,8 @@ impl fmt::Display for Refusal {
                  [postgres] url",
             ),
             Some(WRONG_PASSWORD) => f.write_str(
-                "; give the role the password that this node has, with `alter role`, or correct the node's and restart the node",
+                "; give the role the password that this node has, with `alter role`, or correct the node's: a reload reads \
+                 `password_file` again, and for a password elsewhere restart the node",
             ),
             Some(NOT_LET_IN) => f.write_str(
                 "; correct pg_hba.conf or the role, or correct the [postgres] url and restart the node",

@@ -1,5 +1,8 @@
 //! A Postgres that lets a running node in no more: its password was changed, `pg_hba.conf` was, or a time-out ends its work.
 
+use std::fs::{Permissions, set_permissions, write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -43,6 +46,21 @@ impl Guarded {
         let port = self.postgres.port().unwrap();
         let url = format!("postgres://{ROLE}:first@127.0.0.1:{port}/payments?sslmode=disable");
         let text = scratch.file(node, &limited()).replace(&scratch.database_url, &url);
+        Config::parse(&text, "test.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same, with this password in a file of this folder.
+    fn config_by_file(&self, scratch: &Scratch, folder: &Path, password: &str) -> Config {
+        let file = folder.join("password");
+        write(&file, password).unwrap();
+        set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        let url = format!(
+            "postgres://{ROLE}@127.0.0.1:{}/payments?sslmode=disable",
+            self.postgres.port().unwrap()
+        );
+        let by_file = format!("[postgres]\npassword_file = \"{}\"\n", file.display());
+        let text = scratch.file("a", &limited()).replace(&scratch.database_url, &url);
+        let text = text.replace("[postgres]\n", &by_file);
         Config::parse(&text, "test.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"))
     }
 
@@ -123,6 +141,32 @@ async fn a_changed_password_or_pg_hba_is_an_outage_that_says_why_and_ends_withou
     is_away(&node, "pg_hba.conf").await;
     guarded.admit(BY_PASSWORD).await;
     works(&scratch, &node, "R-3").await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_reload_takes_a_new_password_over_also_on_a_node_that_is_shut_out() {
+    let (scratch, folder) = (Scratch::new().await, tempfile::tempdir().unwrap());
+    let mut guarded = Guarded::start().await;
+    let file = folder.path();
+    let node = TestNode::run(guarded.config_by_file(&scratch, file, "first")).await;
+    works(&scratch, &node, "R-1").await;
+    guarded.set_password("second").await;
+    let done = node.daemon.reload(guarded.config_by_file(&scratch, file, "second")).await.unwrap();
+    assert!(done.needs_restart.is_empty(), "{:?}", done.needs_restart);
+    guarded.end_connections().await;
+    works(&scratch, &node, "R-2").await;
+
+    guarded.set_password("third").await;
+    guarded.end_connections().await;
+    is_away(&node, "password authentication failed").await;
+    node.daemon.reload(guarded.config_by_file(&scratch, file, "third")).await.unwrap();
+    works(&scratch, &node, "R-3").await;
+
+    let refused = node.daemon.reload(guarded.config_by_file(&scratch, file, "wrong")).await.unwrap_err();
+    assert!(format!("{refused:#}").contains("password authentication failed"), "{refused:#}");
+    guarded.end_connections().await;
+    works(&scratch, &node, "R-4").await;
     node.stop().await;
 }
 
