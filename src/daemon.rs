@@ -38,7 +38,6 @@ use crate::recovery::{Keep, Recovery};
 use crate::refund::ChannelName;
 use crate::settler::Settler;
 use crate::store::{Settled, Store, StoreError};
-use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 use exporting::Exporting;
 use listeners::Listeners;
@@ -230,18 +229,18 @@ impl Daemon {
         let shown = |config: &Config| config.postgres.password.as_ref().map(|p| p.expose_secret().to_owned());
         // A new address needs a restart, and its password belongs to it.
         let is_here = new.postgres.url.expose_secret() == self.postgres_url.expose_secret();
-        match shown(new) {
-            Some(password) if is_here && shown(&old).as_ref() != Some(&password) => {
-                self.node.store.take_password(&password).await?;
-                // What Postgres took stays, whatever becomes of the rest of the reload.
-                let mut taken = Config::clone(&old);
-                taken.postgres.password = Some(password.into());
-                *self.config.locked() = Arc::new(taken);
-                tracing::info!("New connections to Postgres log in with the new password");
-                Ok(())
-            }
-            _ => Ok(()),
+        if let Some(password) = shown(new)
+            && is_here
+            && shown(&old).as_ref() != Some(&password)
+        {
+            self.node.store.take_password(&password).await?;
+            // What Postgres took stays, whatever becomes of the rest of the reload.
+            let mut taken = Config::clone(&old);
+            taken.postgres.password = Some(password.into());
+            *self.config.locked() = Arc::new(taken);
+            tracing::info!("New connections to Postgres log in with the new password");
         }
+        Ok(())
     }
 
     /// Counts a reload for the metrics page.

@@ -96,11 +96,9 @@ impl Daemon {
                 );
                 stopped.still_leased.push(id);
             }
+            let _ = tokio::time::timeout(Self::STATEMENT, self.node.store.leave(&self.node.name)).await;
             let _ =
-                tokio::time::timeout(Self::STATEMENT, self.node.store.leave(&self.node.name)).await;
-            let _ =
-                tokio::time::timeout(Self::STATEMENT, self.node.store.leave_shares(&self.node.name))
-                    .await;
+                tokio::time::timeout(Self::STATEMENT, self.node.store.leave_shares(&self.node.name)).await;
         } else {
             tracing::warn!(
                 "Postgres does not answer; refunds under this node's lease become unknown when their leases end"

@@ -115,10 +115,8 @@ async fn a_reload_that_all_nodes_know_is_in_force_also_if_a_breaker_cannot_be_sw
     let done = node.daemon.reload(scratch.config("a", &moved)).await.unwrap();
     assert_eq!(done.changed.len(), 1);
     scratch.insert("acme", "R-", 1).await;
-    until("it is sent to the new address", async || {
-        scratch.bank.look(|l| l.arrivals("other").count()) == 1
-    })
-    .await;
+    until("it is sent to the new address", async || scratch.bank.look(|l| l.arrivals("other").count()) == 1)
+        .await;
     scratch.sql("drop trigger full_disk on refundd.suspensions").await;
     node.stop().await;
 }

@@ -19,7 +19,7 @@ impl Systemd {
         std::thread::spawn({
             let reports = Arc::clone(&reports);
             move || {
-                let mut report = [0; 4096];
+                let mut report = [0_u8; 4096];
                 while let Ok(length @ 1..) = socket.recv(&mut report) {
                     reports.lock().unwrap().push(String::from_utf8_lossy(&report[..length]).into_owned());
                 }
@@ -30,7 +30,7 @@ impl Systemd {
 
     /// The environment of a node that pings the watchdog twice a second.
     pub fn environment(&self) -> [(&str, &str); 2] {
-        [("NOTIFY_SOCKET", &self.address), ("WATCHDOG_USEC", "1000000")]
+        [("NOTIFY_SOCKET", self.address.as_str()), ("WATCHDOG_USEC", "1000000")]
     }
 
     /// How many reports had these words.

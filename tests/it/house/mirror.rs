@@ -8,22 +8,22 @@ use super::ROOT;
 /// compare both files, change the mirror if the order of calls or a condition changed, and put the new fingerprint here.
 const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/acquire.rs", "acquire", "acquire.rs", 0xaa72_a35b),
-    ("src/channel_worker/attempt.rs", "make", "send.rs", 0x7e93_263c),
+    ("src/channel_worker/attempt.rs", "make", "send.rs", 0x56b3_68fe),
     ("src/channel_worker/claiming.rs", "claim_and_start", "channel_worker/claiming.rs", 0x4952_f399),
     ("src/channel_worker/claiming.rs", "more", "channel_worker/left_over.rs", 0x676e_7807),
     ("src/channel_worker/claiming.rs", "claim_once", "channel_worker/claiming.rs", 0x35ab_3455),
     ("src/channel_worker/claiming.rs", "follow_up", "channel_worker/claiming.rs", 0xc397_29cb),
     ("src/channel_worker/claiming.rs", "take_back", "channel_worker/claiming.rs", 0x14df_ecae),
     ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x995f_4760),
-    ("src/channel_worker/send.rs", "run", "send.rs", 0x0f9e_c7cf),
+    ("src/channel_worker/send.rs", "run", "send.rs", 0x07b2_b05b),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x3e77_6b52),
-    ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x915c_856b),
+    ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0xe3ec_8884),
     ("src/due_poller.rs", "find_due", "inquiries.rs", 0x9d3d_f4a4),
     ("src/feeder.rs", "fill_one", "housekeeping.rs", 0x7ddb_5c44),
     ("src/node/restoring.rs", "restore", "restoring.rs", 0x2b50_c191),
     ("src/node/restoring.rs", "catch_up", "restoring.rs", 0x85cb_aa6f),
-    ("src/recovery.rs", "pass", "housekeeping.rs", 0x169a_04a2),
-    ("src/recovery.rs", "bring_back_stranded", "housekeeping.rs", 0x324e_59e5),
+    ("src/recovery.rs", "pass", "housekeeping.rs", 0xd2c5_cecb),
+    ("src/recovery.rs", "bring_back_stranded", "housekeeping.rs", 0x0333_31b3),
     ("src/settler.rs", "write", "housekeeping.rs", 0xa998_820e),
 ];
 

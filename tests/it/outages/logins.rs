@@ -54,10 +54,8 @@ impl Guarded {
         let file = folder.join("password");
         write(&file, password).unwrap();
         set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
-        let url = format!(
-            "postgres://{ROLE}@127.0.0.1:{}/payments?sslmode=disable",
-            self.postgres.port().unwrap()
-        );
+        let url =
+            format!("postgres://{ROLE}@127.0.0.1:{}/payments?sslmode=disable", self.postgres.port().unwrap());
         let by_file = format!("[postgres]\npassword_file = \"{}\"\n", file.display());
         let text = scratch.file("a", &limited()).replace(&scratch.database_url, &url);
         let text = text.replace("[postgres]\n", &by_file);
@@ -146,13 +144,13 @@ async fn a_changed_password_or_pg_hba_is_an_outage_that_says_why_and_ends_withou
 
 #[tokio::test]
 async fn a_reload_takes_a_new_password_over_also_on_a_node_that_is_shut_out() {
-    let (scratch, folder) = (Scratch::new().await, tempfile::tempdir().unwrap());
+    let (scratch, temporary) = (Scratch::new().await, tempfile::tempdir().unwrap());
     let mut guarded = Guarded::start().await;
-    let file = folder.path();
-    let node = TestNode::run(guarded.config_by_file(&scratch, file, "first")).await;
+    let folder = temporary.path();
+    let node = TestNode::run(guarded.config_by_file(&scratch, folder, "first")).await;
     works(&scratch, &node, "R-1").await;
     guarded.set_password("second").await;
-    let done = node.daemon.reload(guarded.config_by_file(&scratch, file, "second")).await.unwrap();
+    let done = node.daemon.reload(guarded.config_by_file(&scratch, folder, "second")).await.unwrap();
     assert!(done.needs_restart.is_empty(), "{:?}", done.needs_restart);
     guarded.end_connections().await;
     works(&scratch, &node, "R-2").await;
@@ -160,10 +158,10 @@ async fn a_reload_takes_a_new_password_over_also_on_a_node_that_is_shut_out() {
     guarded.set_password("third").await;
     guarded.end_connections().await;
     is_away(&node, "password authentication failed").await;
-    node.daemon.reload(guarded.config_by_file(&scratch, file, "third")).await.unwrap();
+    node.daemon.reload(guarded.config_by_file(&scratch, folder, "third")).await.unwrap();
     works(&scratch, &node, "R-3").await;
 
-    let refused = node.daemon.reload(guarded.config_by_file(&scratch, file, "wrong")).await.unwrap_err();
+    let refused = node.daemon.reload(guarded.config_by_file(&scratch, folder, "wrong")).await.unwrap_err();
     assert!(format!("{refused:#}").contains("password authentication failed"), "{refused:#}");
     guarded.end_connections().await;
     works(&scratch, &node, "R-4").await;
