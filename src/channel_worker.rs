@@ -30,7 +30,6 @@ mod work;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::bank::{Bank, Pool, Reserved, Tokens};
@@ -40,6 +39,7 @@ use crate::limiter::Permit;
 use crate::node::effective_limits::EffectiveLimits;
 use crate::node::meter::Binds;
 use crate::node::reach::Reach;
+use crate::node::slots::Slots;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
 use crate::telemetry::chain;
@@ -63,7 +63,7 @@ pub struct ChannelWorker<W> {
     connections: Pool,
     /// The tokens that the requests carry; `None` if they carry none.
     tokens: Option<Tokens>,
-    slots: Arc<Semaphore>,
+    slots: Arc<Slots>,
     /// Ends this worker: its channel is gone or changed, or the node stops.
     stop: CancellationToken,
     blocked: ObstacleReport,

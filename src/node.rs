@@ -10,6 +10,7 @@ pub mod reach;
 pub mod restoring;
 pub mod running;
 pub mod saving;
+pub mod slots;
 pub mod status_report;
 pub mod suspended;
 pub mod suspending;
@@ -34,6 +35,7 @@ use breakers::Breakers;
 use progress::Progress;
 use running::Running;
 use saving::Saving;
+use slots::SlotsOfChannels;
 use status_report::StatusReport;
 use suspended::Suspensions;
 
@@ -67,6 +69,7 @@ pub struct NodeState {
     pub traces: Traces,
     pub suspensions: Suspensions,
     pub breakers: Breakers,
+    pub slots: SlotsOfChannels,
     pub progress: Progress,
     pub status_report: StatusReport,
     pub saving: Saving,
@@ -103,6 +106,7 @@ impl NodeState {
             traces: Traces::default(),
             suspensions: Suspensions::default(),
             breakers: Breakers::default(),
+            slots: SlotsOfChannels::default(),
             progress: Progress::default(),
             status_report: StatusReport::default(),
             saving: Saving::default(),

@@ -64,7 +64,7 @@ pub struct StricterRule {
 }
 
 /// The purpose of a bucket. A channel has one bucket for sends, and one for inquiries where it has an inquiry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// The refunds are due to be sent.
     Send,

@@ -11,14 +11,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::Work;
 use super::attempt::Attempt;
 use crate::bank::{Reserved, SentInquiry};
 use crate::bucket::{Bucket, BucketError, Order, Purpose, Take, Yield};
 use crate::channel::{Channel, Inquiry};
 use crate::crash;
+use crate::node::slots::Slot;
 use crate::node::suspended::Leave;
 use crate::node::suspending::BankRefusal;
 use crate::node::{Node, jittered};
@@ -95,7 +94,7 @@ impl Work for Inquiries {
         &self,
         attempt: Attempt,
         leased: inquiry::LeasedInquiry,
-        slot: Option<OwnedSemaphorePermit>,
+        slot: Option<Slot>,
         connection: Option<Reserved>,
     ) {
         let calls = attempt.node.calls.clone();
@@ -113,7 +112,7 @@ struct InquiryAttempt {
 }
 
 impl InquiryAttempt {
-    async fn run(self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
+    async fn run(self, slot: Option<Slot>, connection: Option<Reserved>) {
         let SentInquiry { answer, started } = self.inquire(connection).await;
         crash::point("inquiry_answered");
         let Attempt { node, channel, .. } = &self.attempt;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::blocked::ObstacleReport;
@@ -82,13 +82,13 @@ impl<W: Work> ChannelWorker<W> {
             effective_limits: EffectiveLimits::new(node.clone(), Arc::clone(&channel)),
             reach: Reach::new(node.clone(), &channel, W::PURPOSE),
             blocked: ObstacleReport::new(node.clone(), channel.name.clone(), W::PURPOSE),
+            slots: node.slots.of(&channel.name, W::PURPOSE, slots),
             node,
             wake_ups,
             channel,
             bank,
             connections,
             tokens,
-            slots: Arc::new(Semaphore::new(slots as usize)),
             stop,
             work,
             depth: None,

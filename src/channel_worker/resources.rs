@@ -1,19 +1,17 @@
 //! The slots and connections that a worker reserves before it takes.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{ChannelWorker, Work, need};
 use crate::bank::{Reserved, Want};
 use crate::bucket::Purpose;
+use crate::node::slots::Slot;
 
 /// The slots and connections that a worker reserves before it takes. A take asks for no more permits than it has of
 /// each.
 #[derive(Debug)]
 pub(super) struct Resources {
-    pub slots: Vec<OwnedSemaphorePermit>,
+    pub slots: Vec<Slot>,
     pub connections: Vec<Reserved>,
 }
 
@@ -54,7 +52,7 @@ impl<W: Work> ChannelWorker<W> {
 
     /// How long before a grant this node starts to open connections, so that they are open at the grant.
     pub(super) fn dials_before(&self, grant: Instant) -> Duration {
-        let need = self.need(self.slots.available_permits());
+        let need = self.need(self.slots.free());
         self.connections.lead(self.used_by(grant), need)
     }
 
@@ -78,23 +76,18 @@ impl<W: Work> ChannelWorker<W> {
 
     /// Waits for one slot and takes all free slots. While requests use more than three quarters of the slots, it
     /// waits a moment for more: one claim for several refunds costs little more than a claim for one.
-    pub(super) async fn free_slots(&self) -> Vec<OwnedSemaphorePermit> {
-        let Ok(first) = Arc::clone(&self.slots).acquire_owned().await else { return Vec::new() };
-        let mut slots = vec![first];
+    pub(super) async fn free_slots(&self) -> Vec<Slot> {
         let several = (self.channel.max_in_flight / 4).min(W::MOST_AT_ONCE);
-        if W::PURPOSE == Purpose::Send && several > 1 {
-            let others = Arc::clone(&self.slots).acquire_many_owned(several - 1);
-            if let Ok(Ok(mut others)) = tokio::time::timeout(Self::GATHERING, others).await {
-                slots.extend((1..several).filter_map(|_| others.split(1)));
+        loop {
+            self.slots.wait_for(1).await;
+            if W::PURPOSE == Purpose::Send && several > 1 {
+                let _ = tokio::time::timeout(Self::GATHERING, self.slots.wait_for(several as usize)).await;
+            }
+            let slots = self.slots.take(W::MOST_AT_ONCE as usize);
+            if !slots.is_empty() {
+                return slots;
             }
         }
-        while slots.len() < W::MOST_AT_ONCE as usize {
-            match Arc::clone(&self.slots).try_acquire_owned() {
-                Ok(slot) => slots.push(slot),
-                Err(_) => break,
-            }
-        }
-        slots
     }
 
     /// How long before its span opens a permit may be granted.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use super::Work;
 use super::attempt::Attempt;
@@ -16,6 +16,7 @@ use crate::channel::Channel;
 use crate::crash;
 use crate::node::Node;
 use crate::node::meter::Meter;
+use crate::node::slots::Slot;
 use crate::node::suspending::BankRefusal;
 use crate::refund::{Answer, Code, Leased, Outcome, RefundId, Sending, Settlement};
 use crate::store::{ClaimRequest, Claimed, Settled, Store, StoreError};
@@ -79,13 +80,7 @@ impl Work for Sends {
         leased.id
     }
 
-    fn start(
-        &self,
-        attempt: Attempt,
-        refund: Leased,
-        slot: Option<OwnedSemaphorePermit>,
-        connection: Option<Reserved>,
-    ) {
+    fn start(&self, attempt: Attempt, refund: Leased, slot: Option<Slot>, connection: Option<Reserved>) {
         let calls = attempt.node.calls.clone();
         let (outbox, meter) = (self.outbox.clone(), Arc::clone(&self.meter));
         let lapses = Arc::clone(&self.lapses);
@@ -105,7 +100,7 @@ struct SendAttempt {
 }
 
 impl SendAttempt {
-    async fn run(mut self, slot: Option<OwnedSemaphorePermit>, connection: Option<Reserved>) {
+    async fn run(mut self, slot: Option<Slot>, connection: Option<Reserved>) {
         let span = self.begin_span();
         let began = Instant::now();
         let sent = self.send(connection).await;

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::attempt::Attempt;
 use crate::bank::Reserved;
 use crate::bucket::{BucketError, Purpose, Take};
 use crate::channel::Channel;
 use crate::node::Node;
+use crate::node::slots::Slot;
 use crate::refund::RefundId;
 use crate::store::{ClaimRequest, Claimed, Store, StoreError};
 use crate::wake_up::WakeUps;
@@ -47,11 +46,5 @@ pub trait Work: std::fmt::Debug + Send + Sync {
     fn id(leased: &Self::Leased) -> RefundId;
 
     /// Makes the request in its own task, which is never cut off halfway.
-    fn start(
-        &self,
-        attempt: Attempt,
-        leased: Self::Leased,
-        slot: Option<OwnedSemaphorePermit>,
-        connection: Option<Reserved>,
-    );
+    fn start(&self, attempt: Attempt, leased: Self::Leased, slot: Option<Slot>, connection: Option<Reserved>);
 }

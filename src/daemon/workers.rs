@@ -2,7 +2,7 @@
 //!
 //! A changed channel gets new workers. The old workers take no more refunds and let their requests in
 //! flight finish. They hand back the refunds that they have not begun, so no permit granted under an old
-//! rule is used.
+//! rule is used. Requests in flight keep their slots, which old and new workers share (`node::slots`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
