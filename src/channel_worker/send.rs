@@ -124,10 +124,10 @@ impl SendAttempt {
         if let Some(refusal) = refusal {
             Box::pin(node.suspend(channel, refusal, &sent.answer.message)).await;
         }
-        let (outcome, message) = (&sent.answer.outcome, &sent.answer.message);
+        let answer = &sent.answer;
         match self.attempt.probe {
-            Some(reserved) => Box::pin(node.note_probe(channel, outcome, reserved, message)).await,
-            None => node.note_outcome(channel, outcome, sent.started.unwrap_or(began), message).await,
+            Some(reserved) => Box::pin(node.note_probe(channel, answer, send.is_resend, reserved)).await,
+            None => node.note_answer(channel, answer, send.is_resend, sent.started.unwrap_or(began)).await,
         }
         if let Some(span) = span {
             end_span(span, &self.refund, channel, &sent.answer, waited);

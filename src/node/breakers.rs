@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::channel::Breaker;
 use crate::lock::Lock;
-use crate::refund::{ChannelName, Outcome};
+use crate::refund::{Answer, ChannelName, Code, Outcome};
 
 /// A kind of outcome that a breaker counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,20 +38,24 @@ impl Failure {
     }
 }
 
-/// What an outcome of a send says about its channel.
+/// What an answer to a send says about its channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Says {
     Failed(Failure),
     /// The bank answered, and not with one of these failures.
     Answered,
-    /// Nothing left, so the bank answered nothing.
+    /// Nothing left, so the bank answered nothing. Or the bank refused a resend, as sound and sick banks do.
     Nothing,
 }
 
 impl Says {
     #[must_use]
-    pub fn of(outcome: &Outcome) -> Says {
-        match outcome {
+    pub fn of(answer: &Answer, is_resend: bool) -> Says {
+        match &answer.outcome {
+            // The bank knows the key from an earlier send, and says so.
+            Outcome::Rejected | Outcome::Conflict if is_resend => Says::Nothing,
+            // So may a rule of the channel. Without a rule it is a proxy's page, or an answer about another refund.
+            Outcome::Review if is_resend && answer.code == Code::ChannelRule => Says::Nothing,
             Outcome::Rejected => Says::Failed(Failure::Rejected),
             Outcome::Unknown | Outcome::Conflict | Outcome::Review => Says::Failed(Failure::Unknown),
             Outcome::Succeeded
@@ -77,17 +81,17 @@ struct Row {
 pub struct Breakers(Arc<Mutex<HashMap<ChannelName, Row>>>);
 
 impl Breakers {
-    /// Notes the outcome of a send that began at `began`. Answers the kind and the number of failures when they trip
+    /// Notes what the answer to a send that began at `began` says. Answers the kind and the number of failures when they trip
     /// the breaker; the count then begins anew.
     pub fn note(
         &self,
         channel: &ChannelName,
         breaker: &Breaker,
-        outcome: &Outcome,
+        says: Says,
         began: Instant,
     ) -> Option<(Failure, u32)> {
         let mut rows = self.0.locked();
-        let failure = match Says::of(outcome) {
+        let failure = match says {
             Says::Nothing => return None,
             // The usual case: a channel without a count stays without one.
             Says::Answered => {
@@ -127,11 +131,20 @@ mod tests {
         ChannelName::new("acme").unwrap()
     }
 
-    /// The trips of these outcomes, each with its place from 1.
+    /// What the answer to a first send says if it has this outcome.
+    fn says(outcome: &Outcome) -> Says {
+        Says::of(&Answer::new(outcome.clone(), Code::Unmapped, ""), false)
+    }
+
+    /// The trips of these outcomes of first sends, each with its place from 1.
     fn trips(outcomes: &[Outcome]) -> Vec<(usize, Failure, u32)> {
+        trips_of(outcomes.iter().map(says))
+    }
+
+    fn trips_of(said: impl Iterator<Item = Says>) -> Vec<(usize, Failure, u32)> {
         let (breakers, breaker) =
             (Breakers::default(), Breaker { rejected: 3, unknown: 2, ..Breaker::default() });
-        let noted = outcomes.iter().map(|outcome| breakers.note(&acme(), &breaker, outcome, Instant::now()));
+        let noted = said.map(|says| breakers.note(&acme(), &breaker, says, Instant::now()));
         (1..).zip(noted).filter_map(|(nth, trip)| trip.map(|(kind, times)| (nth, kind, times))).collect()
     }
 
@@ -165,12 +178,38 @@ mod tests {
     }
 
     #[test]
+    fn a_resend_that_the_bank_refuses_neither_counts_nor_begins_the_count_anew() {
+        let resend = |outcome, code| Says::of(&Answer::new(outcome, code, ""), true);
+        let (failed, lost) = (says(&Outcome::Rejected), says(&Outcome::Unknown));
+        for refused in [
+            resend(Outcome::Conflict, Code::BankTrouble),
+            resend(Outcome::Rejected, Code::Rejected),
+            resend(Outcome::Review, Code::ChannelRule),
+        ] {
+            assert_eq!(trips_of([refused; 9].into_iter()), []);
+            let rejected = [failed, refused, failed, refused, failed];
+            assert_eq!(trips_of(rejected.into_iter()), [(5, Failure::Rejected, 3)]);
+            assert_eq!(trips_of([lost, refused, lost].into_iter()), [(3, Failure::Unknown, 2)]);
+        }
+        for counted in [
+            resend(Outcome::Unknown, Code::Timeout),
+            resend(Outcome::Review, Code::NoJson),
+            resend(Outcome::Review, Code::EchoDiffers),
+        ] {
+            assert_eq!(trips_of([counted; 2].into_iter()), [(2, Failure::Unknown, 2)]);
+        }
+    }
+
+    #[test]
     fn sends_that_began_before_the_suspension_ended_do_not_count() {
         let (breakers, breaker) = (Breakers::default(), Breaker { unknown: 1, ..Breaker::default() });
         let before = Instant::now();
         breakers.start_anew(&acme());
-        assert_eq!(breakers.note(&acme(), &breaker, &Outcome::Unknown, before), None);
+        assert_eq!(breakers.note(&acme(), &breaker, says(&Outcome::Unknown), before), None);
         let after = Instant::now();
-        assert_eq!(breakers.note(&acme(), &breaker, &Outcome::Unknown, after), Some((Failure::Unknown, 1)));
+        assert_eq!(
+            breakers.note(&acme(), &breaker, says(&Outcome::Unknown), after),
+            Some((Failure::Unknown, 1))
+        );
     }
 }

@@ -7,7 +7,7 @@ use super::breakers::{Failure, Says};
 use super::suspended::Until;
 use crate::channel::Channel;
 use crate::crash;
-use crate::refund::{ChannelName, Outcome};
+use crate::refund::{Answer, ChannelName, Outcome};
 use crate::store::{OwnSuspension, Refusal, StoreError};
 use crate::telemetry::{chain, millis};
 
@@ -80,13 +80,13 @@ impl Node {
         log_failure(name, done);
     }
 
-    /// Counts the outcome of a send for the channel's breaker, and suspends the channel if the breaker trips. `message`
-    /// is the bank's answer.
-    pub async fn note_outcome(&self, channel: &Channel, outcome: &Outcome, began: Instant, message: &str) {
+    /// Counts the answer to a send for the channel's breaker, and suspends the channel if the breaker trips.
+    pub async fn note_answer(&self, channel: &Channel, answer: &Answer, is_resend: bool, began: Instant) {
         let Some(breaker) = &channel.breaker else { return };
         let name = &channel.name;
-        if let Some((failure, times)) = self.breakers.note(name, breaker, outcome, began) {
-            Box::pin(self.trip(name, failure, times, breaker.probe, message)).await;
+        let says = Says::of(answer, is_resend);
+        if let Some((failure, times)) = self.breakers.note(name, breaker, says, began) {
+            Box::pin(self.trip(name, failure, times, breaker.probe, &answer.message)).await;
         }
     }
 
@@ -113,11 +113,13 @@ impl Node {
         log_failure(name, done.map(drop));
     }
 
-    /// Acts on the outcome of a probe, which this node had reserved until `reserved`.
-    pub async fn note_probe(&self, channel: &Channel, outcome: &Outcome, reserved: Instant, message: &str) {
+    /// Acts on the answer to a probe, which this node had reserved until `reserved`.
+    pub async fn note_probe(&self, channel: &Channel, answer: &Answer, is_resend: bool, reserved: Instant) {
         let name = &channel.name;
-        match Says::of(outcome) {
-            // Nothing left, so the bank was not probed: the reservation is still good.
+        let Answer { outcome, message, .. } = answer;
+        match Says::of(answer, is_resend) {
+            // The bank was not probed: the reservation is still good. A resend that the bank refused is not sent again,
+            // so there is an end to them.
             Says::Nothing => self.suspensions.reserve_probe(name, reserved),
             Says::Answered if matches!(outcome, Outcome::Succeeded | Outcome::Accepted) => {
                 match self.store.end_breaker(name, &self.name).await {

@@ -1,5 +1,7 @@
 //! The breaker: outcomes of one kind, one after the other, suspend a channel; one refund at a time probes the bank.
 
+mod resends;
+
 use std::time::Duration;
 
 use playground::bank::Step;

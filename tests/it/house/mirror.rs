@@ -15,7 +15,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/claiming.rs", "follow_up", "channel_worker/claiming.rs", 0xc397_29cb),
     ("src/channel_worker/claiming.rs", "take_back", "channel_worker/claiming.rs", 0x14df_ecae),
     ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x995f_4760),
-    ("src/channel_worker/send.rs", "run", "send.rs", 0x2b10_a275),
+    ("src/channel_worker/send.rs", "run", "send.rs", 0xd2ec_6dd1),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x2e2f_0dfc),
     ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0xe3ec_8884),
     ("src/due_poller.rs", "find_due", "inquiries.rs", 0x9d3d_f4a4),
