@@ -126,7 +126,7 @@ impl InquiryAttempt {
         };
         // The slot stays in use until the channel is suspended, so that no other request starts meanwhile.
         if let Some(refusal) = refusal {
-            node.suspend(channel, refusal, &answer.message).await;
+            node.suspend(channel, refusal, self.leased.id, &answer.message).await;
         }
         drop(slot);
         if answer.code == Code::Unmapped {

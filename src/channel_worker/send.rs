@@ -122,7 +122,7 @@ impl SendAttempt {
             _ => None,
         };
         if let Some(refusal) = refusal {
-            Box::pin(node.suspend(channel, refusal, &sent.answer.message)).await;
+            Box::pin(node.suspend(channel, refusal, self.refund.id, &sent.answer.message)).await;
         }
         let answer = &sent.answer;
         match self.attempt.probe {

@@ -7,7 +7,7 @@ use super::breakers::{Failure, Says};
 use super::suspended::Until;
 use crate::channel::Channel;
 use crate::crash;
-use crate::refund::{Answer, ChannelName, Outcome};
+use crate::refund::{Answer, ChannelName, Outcome, RefundId};
 use crate::store::{OwnSuspension, Refusal, StoreError};
 use crate::telemetry::{chain, millis};
 
@@ -38,9 +38,9 @@ impl Node {
         Ok(changed)
     }
 
-    /// Suspends a channel; `message` is the bank's answer. A failure of Postgres is logged, and then only this node
-    /// suspends the channel.
-    pub async fn suspend(&self, channel: &Channel, refusal: BankRefusal, message: &str) {
+    /// Suspends a channel; `message` is the bank's answer to a request about this refund. A failure of Postgres is
+    /// logged, and then only this node suspends the channel.
+    pub async fn suspend(&self, channel: &Channel, refusal: BankRefusal, refund: RefundId, message: &str) {
         let name = &channel.name;
         let done = match refusal {
             BankRefusal::Wait { named, age } => {
@@ -69,7 +69,7 @@ impl Node {
             }
             BankRefusal::Unauthorised => {
                 self.suspensions.note(name, Until::Ended);
-                let reason = format!("the bank does not let us in: {message}");
+                let reason = format!("the bank does not let us in (refund {refund}): {message}");
                 let done = self.store.suspend(name, OwnSuspension::Credentials, &reason, &self.name).await;
                 if matches!(done, Ok(true)) {
                     tracing::error!(channel.name = %name, "Channel `{name}` suspended itself: {reason}. Correct the credentials, then run `refundd resume {name} --credentials`");

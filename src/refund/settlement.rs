@@ -59,11 +59,10 @@ pub struct Policy {
     pub inquires: bool,
 }
 
-/// After this many uncounted leases a refund no longer goes first. "Slow down" may concern the refund and not the
-/// channel.
+/// After this many uncounted leases a refund no longer goes first: the bank's refusals may concern it alone.
 const UNCOUNTED_LEASES: u32 = 3;
 
-/// The shortest wait of such a refund after "slow down".
+/// The shortest wait of such a refund.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Settlement {
@@ -75,6 +74,8 @@ impl Settlement {
         let unexecuted = if send.is_resend { State::Unknown } else { State::Ready };
         let again = |wait| Settlement { wait, counted: false, ..to(unexecuted) };
         let retry = || policy.retry.wait_after(send.number, jitter);
+        let keeps_place = send.uncounted_leases < UNCOUNTED_LEASES;
+        let behind = |wait: Option<Duration>| again(wait.unwrap_or(policy.cool_down).max(SHORTEST_WAIT));
         match &answer.outcome {
             Outcome::Succeeded => to(State::Succeeded),
             Outcome::Accepted => Settlement {
@@ -87,14 +88,11 @@ impl Settlement {
                 None if send.is_resend => policy.inquire_or_review(),
                 None => to(State::Review),
             },
-            // The channel cools down. The refund keeps its place and goes first afterwards.
-            Outcome::SlowDown { .. } if send.uncounted_leases < UNCOUNTED_LEASES => again(Duration::ZERO),
-            // Other refunds go on meanwhile.
-            Outcome::SlowDown { retry_after } => {
-                again(retry_after.unwrap_or(policy.cool_down).max(SHORTEST_WAIT))
-            }
-            // `Unauthorised` also suspends the channel. The refund goes first when the channel sends again.
-            Outcome::Unauthorised | Outcome::HandedBack => again(Duration::ZERO),
+            Outcome::HandedBack => again(Duration::ZERO),
+            // The channel cools down, or is suspended. The refund keeps its place and goes first afterwards.
+            Outcome::SlowDown { .. } | Outcome::Unauthorised if keeps_place => again(Duration::ZERO),
+            Outcome::SlowDown { retry_after } => behind(*retry_after),
+            Outcome::Unauthorised => behind(None),
             // The bank says that it had a first send, or it refuses the second.
             Outcome::Rejected | Outcome::Review if send.is_resend && !answer.code.is_mixed_up() => {
                 policy.inquire_or_review()
@@ -212,6 +210,16 @@ mod tests {
             "and after some times lets others go first"
         );
         assert_eq!(wait(None, UNCOUNTED_LEASES), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_refund_that_is_never_let_in_lets_others_go_first_after_some_times() {
+        let wait = |uncounted_leases| {
+            let answer = Answer::new(Outcome::Unauthorised, Code::Unauthorised, "");
+            let send = Sending { number: 1, is_resend: false, uncounted_leases };
+            Settlement::of(&answer, send, &policy(RESEND, false), 0.5).wait.as_secs()
+        };
+        assert_eq!([0, 2, 3, 40].map(wait), [0, 0, 5, 5]);
     }
 
     #[test]

@@ -37,6 +37,32 @@ async fn are_sent(scratch: &Scratch, count: i64) {
 }
 
 #[tokio::test]
+async fn a_refund_that_is_never_let_in_is_named_and_lets_others_go_first_after_some_times() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next_for("acme", "R-1", std::iter::repeat_n(Step::answers(403, "<html>"), 9));
+    let channels = format!("{UNLIMITED}max_in_flight = 1\ncool_down = \"1h\"\n");
+    let node = TestNode::start(&scratch, "a", &channels).await;
+    scratch.insert("acme", "R-", 1).await;
+    for nth in 1..=4 {
+        until("the bank refuses it", async || causes(&scratch).await == ["credentials"]).await;
+        until("nothing is under lease", async || scratch.count(State::Sending).await == 0).await;
+        let reason = scratch.text("select reason from refundd.suspended").await;
+        assert!(reason.contains("(refund 1): HTTP 403"), "{reason}");
+        assert_eq!(scratch.bank.look(|l| l.all().len()), nth);
+        if nth < 4 {
+            scratch.resume("acme").await;
+        }
+    }
+    scratch.insert("acme", "S-", 4).await;
+    let waits =
+        "select count(*) from refundd.refunds where id = 1 and due_at > now() + interval '30 minutes'";
+    assert_eq!(scratch.number(waits).await, 1, "the others are due before");
+    scratch.resume("acme").await;
+    are_sent(&scratch, 4).await;
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_persons_pause_and_the_banks_401_end_each_on_its_own() {
     for pause_ends_first in [true, false] {
         let scratch = Scratch::new().await;
