@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_woken_when_there_are_enough() {
+    fn a_waiter_is_woken_when_enough_slots_are_free() {
         let all = SlotsOfChannels::default();
         let slots = of(&all, 3);
         let mut used = slots.take(3);
