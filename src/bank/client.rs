@@ -35,7 +35,7 @@ pub struct BankRequest {
 /// The result of one call.
 #[derive(Debug)]
 pub enum CallResult {
-    /// The bank's whole answer.
+    /// The bank's whole answer; only its head, if the client was made for the status and the body did not come whole.
     Answer { status: u16, headers: HeaderMap, body: Bytes, first_byte: Instant },
     /// The request may have reached the bank, and no whole answer came.
     Lost { code: Code, message: String, first_byte: Instant },
@@ -52,6 +52,7 @@ pub struct Client {
     headers: HeaderMap,
     signer: Option<Signer>,
     timeout: Duration,
+    is_status_enough: bool,
 }
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -85,13 +86,18 @@ impl Client {
             headers.insert(AUTHORIZATION, value);
         }
         let pool = Pool::new(dialer, settings.most, settings.idle_timeout);
-        Ok(Client { pool, headers, signer: None, timeout: settings.timeout })
+        Ok(Client { pool, headers, signer: None, timeout: settings.timeout, is_status_enough: false })
     }
 
     /// The same client, which signs its requests if the channel has keys for that.
     pub fn signing(self, channel: &Channel, address: &hyper::Uri) -> Self {
         let signer = channel.signing.as_ref().map(|keys| Signer::new(keys, address));
         Client { signer, ..self }
+    }
+
+    /// The same client, for a server whose status says all: an answer whose body does not come whole counts, without the body.
+    pub fn for_the_status(self) -> Self {
+        Client { is_status_enough: true, ..self }
     }
 
     /// Makes one request on the connection reserved for it. No first byte leaves after `deadline`. A connection that is dead
@@ -167,9 +173,13 @@ impl Client {
         *http_request.headers_mut() = headers;
 
         connection.door.open(deadline.clone());
+        let mut cut_off = None;
         let answered = tokio::time::timeout(self.timeout, async {
             let response = connection.sender.send_request(http_request).await?;
             let (head, body) = response.into_parts();
+            if self.is_status_enough {
+                cut_off = Some((head.status.as_u16(), head.headers.clone()));
+            }
             let body = Limited::new(body, Self::LONGEST_ANSWER).collect().await;
             Ok::<_, hyper::Error>((
                 Response::from_parts(head, ()),
@@ -181,6 +191,10 @@ impl Client {
         // The door passes no more bytes of this request now, so its record is final.
         let is_whole = matches!(answered, Ok(Ok((_, Ok(_)))));
         let passed = if is_whole { connection.door.answered() } else { connection.door.shut() };
+        if let (Some((status, headers)), false, Passed::Yes { first_byte }) = (cut_off, is_whole, passed) {
+            reserved.close();
+            return (CallResult::Answer { status, headers, body: Bytes::new(), first_byte }, Retry::No);
+        }
         match (answered, passed) {
             (Ok(Ok((response, Ok(body)))), Passed::Yes { first_byte }) => {
                 let keep_alive = response.headers().get(KEEP_ALIVE).and_then(|value| value.to_str().ok());

@@ -107,7 +107,7 @@ impl Webhook {
             most: Self::IN_FLIGHT,
         };
         let bad = || BankError::endpoint(&target.url);
-        let client = Client::new(&settings, &target.url, None)?;
+        let client = Client::new(&settings, &target.url, None)?.for_the_status();
         let path = path_of(&target.url).ok_or_else(bad)?;
         let host = target.url.host().unwrap_or_default().to_owned();
         Ok(Webhook { client, path, keys: Arc::clone(&target.keys), host })
@@ -118,7 +118,7 @@ impl Webhook {
         &self.host
     }
 
-    /// Sends a message once. Any status of 2xx says that the receiver has taken it.
+    /// Sends a message once. Any status of 2xx says that the receiver has taken it, whatever becomes of the body.
     ///
     /// # Errors
     /// When the receiver has not taken it, or when that is not known.

@@ -145,6 +145,25 @@ async fn a_message_that_is_refused_holds_back_its_own_refund_alone() {
 }
 
 #[tokio::test]
+async fn a_status_of_success_is_enough_if_the_body_is_long_or_does_not_end() {
+    let scratch = Scratch::new().await;
+    let receiver = Receiver::start(None);
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}{}", receiver.section())).await;
+    delivers(&scratch).await;
+    receiver.next([Reply::LongPage, Reply::EndlessPage]);
+    scratch.insert("acme", "R-", 3).await;
+    let end =
+        "select count(*) from refundd.feed where delivered_until >= (select max(id) from refundd.attempts)";
+    within(Duration::from_mins(1), "the lease says that all are delivered", async || {
+        scratch.count(State::Succeeded).await == 3 && scratch.number(end).await == 1
+    })
+    .await;
+    assert_eq!(receiver.arrivals().len(), 3, "each once");
+    assert_eq!(receiver.taken(), changes(&scratch).await);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_backlog_of_messages_is_read_in_pages_and_not_once_for_each_message() {
     let scratch = Scratch::new().await;
     let receiver = Receiver::start(None);

@@ -14,9 +14,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures_util::stream::{Pending, pending};
 use hmac::{Hmac, KeyInit, Mac};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Either, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -45,6 +46,10 @@ pub struct Arrival {
 #[derive(Debug, Clone, Copy)]
 pub enum Reply {
     Status(u16),
+    /// 200 with a page of 70 KiB.
+    LongPage,
+    /// 200 with a body that does not end.
+    EndlessPage,
     /// No answer, while the connection stays open.
     Silence,
 }
@@ -207,10 +212,9 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(stream: S, books: Arc<Mutex<Bo
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn take(
-    request: Request<Incoming>,
-    books: Arc<Mutex<Books>>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+type Page = Either<Full<Bytes>, StreamBody<Pending<Result<Frame<Bytes>, Infallible>>>>;
+
+async fn take(request: Request<Incoming>, books: Arc<Mutex<Books>>) -> Result<Response<Page>, Infallible> {
     let (head, body) = request.into_parts();
     let Ok(body) = body.collect().await else { return std::future::pending().await };
     let body = body.to_bytes();
@@ -227,20 +231,21 @@ async fn take(
             }
             Ok(arrival) => {
                 let reply = books.next.pop_front().unwrap_or(books.then);
-                let taken = matches!(reply, Reply::Status(200..=299));
+                let taken = !matches!(reply, Reply::Silence | Reply::Status(..200 | 300..));
                 books.arrivals.push(Arrival { taken, ..arrival });
                 reply
             }
         }
     };
-    match reply {
+    let (status, page) = match reply {
         Reply::Silence => std::future::pending().await,
-        Reply::Status(status) => {
-            // A client that follows redirects would come back with a GET.
-            let answer = Response::builder().status(status).header("location", "/elsewhere");
-            Ok(answer.body(Full::default()).unwrap())
-        }
-    }
+        Reply::Status(status) => (status, Either::Left(Full::default())),
+        Reply::LongPage => (200, Either::Left(vec![b'x'; 70 * 1024].into())),
+        Reply::EndlessPage => (200, Either::Right(StreamBody::new(pending()))),
+    };
+    // A client that follows redirects would come back with a GET.
+    let answer = Response::builder().status(status).header("location", "/elsewhere");
+    Ok(answer.body(page).unwrap())
 }
 
 /// Checks a message as the standard says.
