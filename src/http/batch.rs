@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::body::{self, BodyKind};
 use super::who::OrderRefused;
-use super::{Api, Problem, Who, save};
+use super::{Api, Problem, Who, problem, save};
 use crate::node::running::Running;
 use crate::refund::draft::{Draft, DraftLaws, FieldError};
 use crate::refund::{ChannelName, NewRefund, RefundId, State as RefundState, card, text};
@@ -135,8 +135,7 @@ fn checked(item: &[u8], orders: &Orders) -> Result<NewRefund, Wrong> {
         let message = format!("has {} bytes; at most {} are allowed", item.len(), body::MOST_BYTES_ONE);
         return Err(refused(message));
     }
-    let json: Value =
-        serde_json::from_slice(item).map_err(|error| refused(format!("is not JSON: {error}")))?;
+    let json: Value = serde_json::from_slice(item).map_err(|error| refused(problem::unread(&error)))?;
     let Orders { running, who } = orders;
     let laws = |channel: &ChannelName| {
         // What is law on the channels of others stays unknown to the caller.

@@ -72,9 +72,9 @@ impl Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", "Invalid fields", detail).because_of(errors)
     }
 
-    /// The problem of a body that is not JSON.
+    /// The problem of a body that is not JSON, or that is not read.
     pub(super) fn malformed(error: &serde_json::Error) -> Self {
-        let detail = format!("the body is not JSON: {error}");
+        let detail = format!("the body {}", unread(error));
         Problem::new(StatusCode::BAD_REQUEST, "malformed", "Malformed JSON", detail)
             .with("line", error.line())
             .with("column", error.column())
@@ -145,6 +145,19 @@ impl Problem {
     }
 }
 
+/// Why JSON was not read. Its grammar allows any depth and any number.
+pub(super) fn unread(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!("line {} column {}", error.line(), error.column());
+    if text.starts_with("recursion limit exceeded") {
+        format!("is nested too deeply at {place}: at most 127 levels are read")
+    } else if text.starts_with("number out of range") {
+        format!("has a number that is too large at {place}: write it as a string")
+    } else {
+        format!("is not JSON: {text}")
+    }
+}
+
 /// The members, in a good order for people.
 #[derive(Debug, Serialize)]
 struct Body<'a> {
@@ -211,6 +224,19 @@ mod tests {
         let error = serde_json::from_str::<Value>("{\n  \"a\": 1,,\n}").unwrap_err();
         let body = serde_json::to_value(Problem::malformed(&error).body()).unwrap();
         assert_eq!((&body["status"], &body["line"], &body["column"]), (&json!(400), &json!(2), &json!(10)));
+    }
+
+    #[test]
+    fn json_that_is_too_deep_or_has_too_large_a_number_is_said_to_be_so() {
+        let deep = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        assert!(serde_json::from_str::<Value>(&deep(127)).is_ok());
+        for (json, says) in
+            [(deep(128).as_str(), "is nested too deeply"), ("[1e400]", "has a number that is too large")]
+        {
+            let error = serde_json::from_str::<Value>(json).unwrap_err();
+            let detail = Problem::malformed(&error).detail;
+            assert!(detail.starts_with(&format!("the body {says} at line 1 column ")), "{detail}");
+        }
     }
 
     #[test]
