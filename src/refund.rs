@@ -51,6 +51,30 @@ pub struct NewRefund {
     pub traceparent: Option<TraceParent>,
 }
 
+/// The fields of a refund that hold what may be the number of a payment card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CardFields([bool; 3]);
+
+impl CardFields {
+    const NAMES: [&str; 3] = ["refund_ref", "payment_ref", "payload"];
+
+    /// Looks at fields; each may be missing.
+    #[must_use]
+    pub fn of(
+        refund_ref: Option<&str>,
+        payment_ref: Option<&str>,
+        payload: Option<&serde_json::Value>,
+    ) -> Self {
+        let is_in = |text: Option<&str>| text.is_some_and(card::is_in);
+        CardFields([is_in(refund_ref), is_in(payment_ref), payload.is_some_and(card::is_in_json)])
+    }
+
+    /// The names of these fields.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMES.into_iter().zip(self.0).filter(|(_, is_in)| *is_in).map(|(name, _)| name)
+    }
+}
+
 /// A refund under a lease of this node. From the claim on it may have been sent.
 #[derive(Debug, Clone)]
 pub struct Leased {

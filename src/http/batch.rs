@@ -19,7 +19,7 @@ use super::body::{self, BodyKind};
 use super::who::OrderRefused;
 use super::{Api, Problem, Who, problem, save};
 use crate::node::running::Running;
-use crate::refund::draft::{Draft, DraftLaws, FieldError};
+use crate::refund::draft::{Draft, DraftLaws, FieldError, RefusedDraft};
 use crate::refund::{ChannelName, NewRefund, RefundId, State as RefundState, card, text};
 use crate::store::Saved;
 
@@ -57,7 +57,8 @@ pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> 
     let running = api.node.running();
     let orders = Orders { running, who: who.clone() };
     let reading = tokio::task::spawn_blocking(move || Sorted::read(&bytes, kind, &orders));
-    let Sorted { refunds, mut results } = reading.await.map_err(|_| Problem::internal())??;
+    let Sorted { refunds, mut results, refused } = reading.await.map_err(|_| Problem::internal())??;
+    answer_repeats(&api, &mut results, refused).await?;
     let (places, mut refunds): (Vec<usize>, Vec<NewRefund>) = refunds.into_iter().unzip();
     let parent = save::trace_parent(&head.headers);
     for refund in &mut refunds {
@@ -89,6 +90,8 @@ pub(super) struct Orders {
 pub(super) struct Sorted {
     pub(super) refunds: Vec<(usize, NewRefund)>,
     pub(super) results: Vec<ItemResult>,
+    /// The refused items that laws alone refuse, so that they may be saved already; each with its place.
+    refused: Vec<(usize, NewRefund)>,
 }
 
 impl Sorted {
@@ -101,8 +104,9 @@ impl Sorted {
         for (index, item) in items.into_iter().enumerate() {
             match checked(item, orders) {
                 Ok(refund) => sorted.refunds.push((index, refund)),
-                Err(Wrong { status, refund_ref, errors }) => {
+                Err(Wrong { status, refund_ref, errors, readable }) => {
                     let status = status.as_u16();
+                    sorted.refused.extend(readable.map(|refund| (index, *refund)));
                     sorted.results.push(ItemResult {
                         index,
                         refund_ref,
@@ -124,11 +128,13 @@ struct Wrong {
     status: StatusCode,
     refund_ref: Option<String>,
     errors: Vec<FieldError>,
+    /// The refund, if laws alone refuse it, and its channel exists for the caller.
+    readable: Option<Box<NewRefund>>,
 }
 
 /// Reads and checks one item.
 fn checked(item: &[u8], orders: &Orders) -> Result<NewRefund, Wrong> {
-    let wrong = |status, refund_ref, errors| Wrong { status, refund_ref, errors };
+    let wrong = |status, refund_ref, errors| Wrong { status, refund_ref, errors, readable: None };
     let invalid = |refund_ref, errors| wrong(StatusCode::UNPROCESSABLE_ENTITY, refund_ref, errors);
     let refused = |message: String| invalid(None, vec![FieldError::new("refund", None, message)]);
     if item.len() > body::MOST_BYTES_ONE {
@@ -141,21 +147,49 @@ fn checked(item: &[u8], orders: &Orders) -> Result<NewRefund, Wrong> {
         // What is law on the channels of others stays unknown to the caller.
         if who.has_channel(channel.as_str()) { running.draft_laws(channel) } else { DraftLaws::default() }
     };
-    let refund = Draft::check(&json, &laws).map_err(|mut errors| {
+    let refund = Draft::read(&json, &laws).map_err(|RefusedDraft { mut errors, readable }| {
         if errors.len() > MOST_ERRORS {
             let more = errors.split_off(MOST_ERRORS - 1).len();
             errors.push(FieldError::new("refund", None, format!("{more} more fields are wrong")));
         }
         let refund_ref = json.get("refund_ref").and_then(Value::as_str);
-        invalid(refund_ref.map(|text| card::masked(text).chars().take(200).collect()), errors)
+        let refund_ref = refund_ref.map(|text| card::masked(text).chars().take(200).collect());
+        let readable = readable.filter(|refund| who.has_channel(refund.channel.as_str()));
+        Wrong { readable, ..invalid(refund_ref, errors) }
     })?;
     match who.check_order(&refund) {
         Ok(()) => Ok(refund),
         Err(OrderRefused::NoSuchChannel(error)) => {
             Err(wrong(StatusCode::NOT_FOUND, Some(refund.refund_ref), vec![error]))
         }
-        Err(OrderRefused::TooHigh(error)) => Err(invalid(Some(refund.refund_ref), vec![error])),
+        Err(OrderRefused::TooHigh(error)) => {
+            let wrong = invalid(Some(refund.refund_ref.clone()), vec![error]);
+            Err(Wrong { readable: Some(Box::new(refund)), ..wrong })
+        }
     }
+}
+
+/// Answers each refused item that repeats a saved refund as a repeat: the laws are stricter since.
+async fn answer_repeats(
+    api: &Api,
+    results: &mut [ItemResult],
+    refused: Vec<(usize, NewRefund)>,
+) -> Result<(), Problem> {
+    let (places, refunds): (Vec<usize>, Vec<NewRefund>) = refused.into_iter().unzip();
+    let saved = api.group_committer.saved_before(&refunds).await;
+    for (nth, refund) in saved.map_err(|error| Problem::store(&error))? {
+        // The results are in the order of the batch.
+        let Ok(at) = results.binary_search_by_key(&places[nth], |result| result.index) else { continue };
+        results[at] = ItemResult {
+            index: places[nth],
+            refund_ref: Some(refund.refund_ref),
+            status: StatusCode::OK.as_u16(),
+            id: Some(refund.id),
+            state: Some(refund.state),
+            errors: Vec::new(),
+        };
+    }
+    Ok(())
 }
 
 /// The result of one refund that the store has answered.
@@ -223,60 +257,4 @@ fn written(results: &[ItemResult], kind: BodyKind) -> Result<impl IntoResponse, 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GOOD: &str =
-        r#"{"refund_ref":"R-1","channel":"acme","payment_ref":"P","amount_minor":1,"currency":"EUR"}"#;
-
-    fn anyone() -> Orders {
-        Orders { running: Arc::default(), who: Who::Anyone }
-    }
-
-    #[test]
-    fn a_bad_item_is_refused_alone_and_keeps_its_place() {
-        let bytes = Bytes::from(format!("{GOOD}\n{{oops\n\r\n{}\n{GOOD}", GOOD.replace(":1,", ":0,")));
-        let sorted = Sorted::read(&bytes, BodyKind::Ndjson, &anyone()).unwrap();
-        assert_eq!(sorted.refunds.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [0, 3]);
-        let refused: Vec<_> =
-            sorted.results.iter().map(|one| (one.index, one.status, one.refund_ref.as_deref())).collect();
-        assert_eq!(refused, [(1, 422, None), (2, 422, Some("R-1"))]);
-        assert!(sorted.results[0].errors[0].message.contains("line 1 column 2"), "{:?}", sorted.results[0]);
-    }
-
-    #[test]
-    fn an_item_larger_than_a_single_post_may_be_is_refused_alone() {
-        let large = format!("\"{}\"", "x".repeat(body::MOST_BYTES_ONE));
-        let sorted =
-            Sorted::read(&Bytes::from(format!("[{large},{GOOD}]")), BodyKind::Json, &anyone()).unwrap();
-        assert_eq!(sorted.refunds[0].0, 1);
-        assert!(sorted.results[0].errors[0].message.contains("at most 131072"));
-    }
-
-    #[test]
-    fn a_refund_with_many_wrong_fields_lists_only_some() {
-        let fields: Vec<String> = (0..20).map(|n| format!("\"field{n}\":1,")).collect();
-        let fields = fields.concat();
-        let bytes = Bytes::from(format!("{{{fields}\"more\":1}}"));
-        let sorted = Sorted::read(&bytes, BodyKind::Ndjson, &anyone()).unwrap();
-        let errors = &sorted.results[0].errors;
-        assert_eq!(errors.len(), MOST_ERRORS);
-        assert!(errors[MOST_ERRORS - 1].message.contains("more fields are wrong"), "{errors:?}");
-    }
-
-    #[test]
-    fn a_result_leaves_out_unknown_fields() {
-        let result = ItemResult {
-            index: 3,
-            refund_ref: None,
-            status: 422,
-            id: None,
-            state: None,
-            errors: vec![FieldError::new("refund", None, "is not JSON")],
-        };
-        assert_eq!(
-            serde_json::to_string(&result).unwrap(),
-            r#"{"index":3,"refund_ref":null,"status":422,"errors":[{"field":"refund","message":"is not JSON"}]}"#
-        );
-    }
-}
+mod tests;

@@ -10,9 +10,11 @@ use axum::response::{IntoResponse, Response};
 use super::body::{self, BodyKind};
 use super::who::OrderRefused;
 use super::{Api, Json, Problem, Who};
-use crate::refund::draft::{Draft, DraftLaws, FieldError, no_such_channel};
+use crate::refund::draft::{
+    Draft, DraftLaws, FieldError, RefusedDraft, no_such_channel,
+};
 use crate::refund::text::counted;
-use crate::refund::{ChannelName, RefundId, TraceParent};
+use crate::refund::{ChannelName, NewRefund, RefundId, TraceParent};
 use crate::store::{Saved, StoreError};
 
 /// How long a caller should wait when the backlog is full. It drains at the bank's rate, so sooner is pointless.
@@ -29,9 +31,16 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
         // What is law on the channels of others stays unknown to the caller.
         if who.has_channel(channel.as_str()) { running.draft_laws(channel) } else { DraftLaws::default() }
     };
-    let mut refund = Draft::check(&json, &laws).map_err(Problem::invalid)?;
+    let mut refund = match Draft::read(&json, &laws) {
+        Ok(refund) => refund,
+        Err(RefusedDraft { errors, readable }) => {
+            return repeat_or(Problem::invalid(errors), readable.map(|refund| *refund), &api, &who).await;
+        }
+    };
     refund.traceparent = trace_parent(&head.headers);
-    who.check_order(&refund).map_err(refused)?;
+    if let Err(why) = who.check_order(&refund) {
+        return repeat_or(refused(why), Some(refund), &api, &who).await;
+    }
     let (refund_ref, channel, amount_minor) =
         (refund.refund_ref.clone(), refund.channel.clone(), refund.money.amount_minor);
     match saved(api.group_committer.one(refund).await)? {
@@ -64,6 +73,23 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
             full(channel.as_str(), max_backlog),
         )
         .retry_after(FULL_RETRY_AFTER_S)),
+    }
+}
+
+/// The saved refund, if the refused one repeats it: the laws are stricter since. A caller that is refused might refund in
+/// another way. Otherwise the problem.
+async fn repeat_or(
+    problem: Problem,
+    refused: Option<NewRefund>,
+    api: &Api,
+    who: &Who,
+) -> Result<Response, Problem> {
+    let refused: Vec<_> =
+        refused.into_iter().filter(|refund| who.has_channel(refund.channel.as_str())).collect();
+    let saved = api.group_committer.saved_before(&refused).await;
+    match saved.map_err(|error| Problem::store(&error))?.pop() {
+        Some((_, refund)) => Ok(Json(refund).into_response()),
+        None => Err(problem),
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 pub use self::field::shortened;
 use self::field::{allowed, kind_of, nearest};
-use super::{AmountBounds, ChannelName, Money, NewRefund, card, text};
+use super::{AmountBounds, CardFields, ChannelName, Money, NewRefund, card, text};
 
 /// The fields of a draft, in the order in which problems are listed.
 pub const FIELDS: [&str; 8] =
@@ -56,6 +56,16 @@ pub struct DraftLaws {
     pub amount_bounds: AmountBounds,
 }
 
+/// Why a draft is refused.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RefusedDraft {
+    /// Every problem.
+    pub errors: Vec<FieldError>,
+    /// The refund, if each of its fields can be read, and only laws refuse it: those of the channel, of texts, and of times.
+    /// Laws become stricter, so it may be saved already.
+    pub readable: Option<Box<NewRefund>>,
+}
+
 /// A refund as the caller wrote it. Every field may be missing, and no field is checked.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Draft {
@@ -79,9 +89,18 @@ impl Draft {
         json: &Value,
         laws: &dyn Fn(&ChannelName) -> DraftLaws,
     ) -> Result<NewRefund, Vec<FieldError>> {
+        Draft::read(json, laws).map_err(|refusal| refusal.errors)
+    }
+
+    /// The same, for a caller that also wants to know whether a refused refund is saved already.
+    ///
+    /// # Errors
+    /// As [`Draft::check`].
+    pub fn read(json: &Value, laws: &dyn Fn(&ChannelName) -> DraftLaws) -> Result<NewRefund, RefusedDraft> {
         let Value::Object(given) = json else {
             let message = format!("a refund is a JSON object, not {}", kind_of(json));
-            return Err(vec![FieldError::new("refund", Some(json), message)]);
+            let errors = vec![FieldError::new("refund", Some(json), message)];
+            return Err(RefusedDraft { errors, readable: None });
         };
         let mut wrong = Vec::new();
         let draft = Draft {
@@ -99,7 +118,7 @@ impl Draft {
         if unknown.is_empty() {
             return judged;
         }
-        let mut wrong = judged.err().unwrap_or_default();
+        let mut wrong = judged.err().map(|refusal| refusal.errors).unwrap_or_default();
         for key in unknown.iter().take(UNKNOWN_FIELDS_LISTED) {
             let name = field::cut(&card::masked(key));
             wrong.push(FieldError::new(&name, given.get(*key), field::unknown(&name, &FIELDS)));
@@ -107,7 +126,7 @@ impl Draft {
         if let Some(more @ 1..) = unknown.len().checked_sub(UNKNOWN_FIELDS_LISTED) {
             wrong.push(FieldError::new("refund", None, format!("{more} more fields are unknown")));
         }
-        Err(wrong)
+        Err(RefusedDraft { errors: wrong, readable: None })
     }
 
     /// Checks a draft whose fields already have their types, as the command line builds it.
@@ -115,7 +134,7 @@ impl Draft {
     /// # Errors
     /// Returns every problem, in the order of [`FIELDS`].
     pub fn finish(self) -> Result<NewRefund, Vec<FieldError>> {
-        self.judge(Vec::new(), &|_| DraftLaws::default())
+        self.judge(Vec::new(), &|_| DraftLaws::default()).map_err(|refusal| refusal.errors)
     }
 
     /// Checks the values. `wrong` already has the fields that could not be read.
@@ -123,8 +142,10 @@ impl Draft {
         self,
         mut wrong: Vec<FieldError>,
         laws: &dyn Fn(&ChannelName) -> DraftLaws,
-    ) -> Result<NewRefund, Vec<FieldError>> {
-        let refund_ref = reference(self.refund_ref, "refund_ref", &mut wrong);
+    ) -> Result<NewRefund, RefusedDraft> {
+        // The problems of fields that can be read.
+        let mut broken = Vec::new();
+        let refund_ref = reference(self.refund_ref, "refund_ref", &mut wrong, &mut broken);
         let channel = required(self.channel, "channel", &mut wrong).and_then(|name| {
             let checked = ChannelName::new(&name);
             if checked.is_err() {
@@ -132,7 +153,7 @@ impl Draft {
             }
             checked.ok()
         });
-        let payment_ref = reference(self.payment_ref, "payment_ref", &mut wrong);
+        let payment_ref = reference(self.payment_ref, "payment_ref", &mut wrong, &mut broken);
         let amount_minor = required(self.amount_minor, "amount_minor", &mut wrong).filter(|amount| {
             if *amount <= 0 {
                 wrong.push(FieldError::new("amount_minor", Some(&(*amount).into()), allowed("amount_minor")));
@@ -155,16 +176,12 @@ impl Draft {
             && let Some(problem) =
                 laws.amount_bounds.problem("the channel", &Money { amount_minor, currency })
         {
-            wrong.push(FieldError::new("amount_minor", Some(&amount_minor.into()), problem));
+            broken.push(FieldError::new("amount_minor", Some(&amount_minor.into()), problem));
         }
         if !laws.accepts_card_numbers {
-            let references = [("refund_ref", &refund_ref), ("payment_ref", &payment_ref)];
-            let fields = references.map(|(field, value)| (field, value.as_deref().is_some_and(card::is_in)));
-            let payload = ("payload", payload.as_ref().is_some_and(card::is_in_json));
-            for (field, _) in fields.into_iter().chain([payload]).filter(|(_, is_in)| *is_in) {
-                // Without the value, which is the number.
-                wrong.push(FieldError::new(field, None, CARD_PROBLEM));
-            }
+            let fields = CardFields::of(refund_ref.as_deref(), payment_ref.as_deref(), payload.as_ref());
+            // Without the values, which are the numbers.
+            broken.extend(fields.names().map(|field| FieldError::new(field, None, CARD_PROBLEM)));
         }
         let due_at = time::read(self.due_at.as_deref(), "due_at", &mut wrong);
         let deadline_at = time::read(self.deadline_at.as_deref(), "deadline_at", &mut wrong);
@@ -172,13 +189,13 @@ impl Draft {
             && deadline <= due
         {
             let message = format!("must be after due_at, which is {due}");
-            wrong.push(FieldError::new("deadline_at", self.deadline_at.map(Value::from).as_ref(), message));
+            broken.push(FieldError::new("deadline_at", self.deadline_at.map(Value::from).as_ref(), message));
         }
-        match (refund_ref, channel, payment_ref, amount_minor, currency) {
+        let refund = match (refund_ref, channel, payment_ref, amount_minor, currency) {
             (Some(refund_ref), Some(channel), Some(payment_ref), Some(amount_minor), Some(currency))
                 if wrong.is_empty() =>
             {
-                Ok(NewRefund {
+                Some(NewRefund {
                     refund_ref,
                     channel,
                     payment_ref,
@@ -189,9 +206,14 @@ impl Draft {
                     traceparent: None,
                 })
             }
-            _ => {
+            _ => None,
+        };
+        match refund {
+            Some(refund) if broken.is_empty() => Ok(refund),
+            readable => {
+                wrong.append(&mut broken);
                 wrong.sort_by_key(|error| FIELDS.iter().position(|field| *field == error.field));
-                Err(wrong)
+                Err(RefusedDraft { errors: wrong, readable: readable.map(Box::new) })
             }
         }
     }
@@ -217,16 +239,29 @@ fn required<T>(value: Option<T>, field: &str, wrong: &mut Vec<FieldError>) -> Op
     value
 }
 
-fn reference(value: Option<String>, field: &str, wrong: &mut Vec<FieldError>) -> Option<String> {
+/// Reads a reference. `wrong` gets the problem of one that nobody could ever save, and `broken` that of another one.
+fn reference(
+    value: Option<String>,
+    field: &str,
+    wrong: &mut Vec<FieldError>,
+    broken: &mut Vec<FieldError>,
+) -> Option<String> {
     let reference = required(value, field, wrong)?;
-    let problem = match reference.chars().count() {
-        0 => Some("is empty".to_owned()),
-        1..=200 => text::reference_problem(&reference),
-        n => Some(format!("has {n} characters")),
+    let (problem, is_readable) = match reference.chars().count() {
+        0 => (Some("is empty".to_owned()), false),
+        // Postgres keeps no NUL.
+        1..=200 => (text::reference_problem(&reference), !reference.contains('\0')),
+        n => (Some(format!("has {n} characters")), false),
     };
     let Some(problem) = problem else { return Some(reference) };
-    wrong.push(FieldError::new(field, Some(&reference.into()), format!("{problem}; {}", allowed(field))));
-    None
+    let message = format!("{problem}; {}", allowed(field));
+    let error = FieldError::new(field, Some(&reference.as_str().into()), message);
+    if is_readable {
+        broken.push(error)
+    } else {
+        wrong.push(error)
+    }
+    is_readable.then_some(reference)
 }
 
 /// Reads a text field. JSON null counts as a missing field.

@@ -105,7 +105,7 @@ impl Store {
             traceparent: column(refunds, |r| r.traceparent.map(|parent| parent.to_string())),
             lock_timeout: lock_timeout,
         );
-        let db = if refunds.len() > Self::A_HANDFUL { self.db.patient() } else { self.db.clone() };
+        let db = self.db_for(refunds);
         let rows = query.all(&db).await.doing("save refunds")?;
         let mut saved = Vec::with_capacity(refunds.len());
         let mut elsewhere: Vec<(i64, &NewRefund)> = Vec::new();
@@ -135,6 +135,19 @@ impl Store {
             })
         });
         Ok(refused.collect())
+    }
+
+    /// The refunds among these that an earlier call saved with the same content: the place of each, and its present row.
+    pub async fn saved_before(&self, refunds: &[NewRefund]) -> Result<Vec<(usize, Refund)>, StoreError> {
+        let numbered: Vec<(i64, &NewRefund)> = (1..).zip(refunds).collect();
+        let compared = self.compare(&self.db_for(refunds), &numbered).await?;
+        let same = |(nth, saved)| if let Saved::Same(refund) = saved { Some((nth, refund)) } else { None };
+        Ok(compared.into_iter().filter_map(same).collect())
+    }
+
+    /// The connections for a statement about so many refunds.
+    fn db_for(&self, refunds: &[NewRefund]) -> Connections {
+        if refunds.len() > Self::A_HANDFUL { self.db.patient() } else { self.db.clone() }
     }
 
     /// Compares refunds, each with its number from 1, with those saved under the same refs. Answers the place of each that

@@ -1,5 +1,7 @@
 //! The HTTP way in, against a running node.
 
+mod laws;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,3 +1,5 @@
+mod readable;
+
 use proptest::prelude::*;
 use serde_json::{Map, json};
 

@@ -1,6 +1,6 @@
 //! What callers may do is done in their names and within their bounds.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Doors, get, post};
 use crate::dispatch::UNLIMITED;
@@ -97,6 +97,38 @@ async fn an_amount_above_the_callers_bound_is_refused_with_the_fields_name() {
         results.as_array().unwrap().iter().map(|result| result["status"].clone()).collect();
     assert_eq!(statuses, [422, 422, 201], "{results}");
     assert_eq!(scratch.number("select count(*) from refundd.refunds").await, 2);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_repeat_is_recognised_after_the_callers_bound_was_lowered_and_nothing_is_said_of_others() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let keys = |channel: &str, most: u32| {
+        format!("may = [\"enqueue\"]\nchannels = [\"{channel}\"]\nmax_amount_minor = {{ EUR = {most} }}")
+    };
+    let shop = doors.caller("shop", &keys("acme", 5000));
+    let boutique = doors.caller("boutique", &keys("other", 1000));
+    let node = doors.node(&scratch).await;
+    let saved = post(&node, &shop, "/v1/refunds", &refund("R-1", "acme")).await;
+    assert_eq!(saved.status, 201, "{saved:?}");
+    doors.tables = doors.tables.replace("EUR = 5000", "EUR = 1000");
+    node.daemon.reload(scratch.config("a", &doors.behind(super::TWO_CHANNELS))).await.unwrap();
+    let again = post(&node, &shop, "/v1/refunds", &refund("R-1", "acme")).await;
+    assert_eq!((again.status.as_u16(), &again.json()["id"]), (200, &saved.json()["id"]), "{again:?}");
+    let batch = json!([refund("R-2", "acme"), refund("R-1", "acme"), refund("R-1", "other")]);
+    let results = post(&node, &shop, "/v1/refunds/batch", &batch).await.json();
+    let ids: Vec<_> = results.as_array().unwrap().iter().map(|one| (&one["status"], &one["id"])).collect();
+    let (id, none) = (&saved.json()["id"], &Value::Null);
+    assert_eq!(ids, [(&json!(422), none), (&json!(200), id), (&json!(404), none)], "{results}");
+    // Another caller that writes the same refund learns no more than before.
+    for (channel, status) in [("acme", 404), ("other", 422)] {
+        let refused = post(&node, &boutique, "/v1/refunds", &refund("R-1", channel)).await;
+        assert_eq!((refused.status.as_u16(), &refused.json()["id"]), (status, none), "{refused:?}");
+    }
+    let results = post(&node, &boutique, "/v1/refunds/batch", &batch).await.json();
+    let ids: Vec<_> = results.as_array().unwrap().iter().map(|one| (&one["status"], &one["id"])).collect();
+    assert_eq!(ids, [(&json!(404), none), (&json!(404), none), (&json!(422), none)], "{results}");
     node.stop().await;
 }
 
