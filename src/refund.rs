@@ -73,6 +73,18 @@ impl CardFields {
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Self::NAMES.into_iter().zip(self.0).filter(|(_, is_in)| *is_in).map(|(name, _)| name)
     }
+
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self.0 == [false; 3]
+    }
+}
+
+impl NewRefund {
+    #[must_use]
+    pub fn card_fields(&self) -> CardFields {
+        CardFields::of(Some(&self.refund_ref), Some(&self.payment_ref), self.payload.as_ref())
+    }
 }
 
 /// A refund under a lease of this node. From the claim on it may have been sent.

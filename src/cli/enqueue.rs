@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::config::Config;
 use crate::refund::ChannelName;
-use crate::refund::draft::{Draft, no_such_channel};
+use crate::refund::draft::{Draft, card_numbers_refused, no_such_channel};
 use crate::refund::text::{counted, shown};
 use crate::store::Saved;
 
@@ -90,6 +90,12 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
             bail!("--channel {value}: {}; `refundd status` lists the channels", error.message)
         }
         Some(Saved::AboveBound(why)) => bail!("--amount-minor {}: {why}", refund.money.amount_minor),
+        Some(Saved::CardNumbers(fields)) => {
+            for error in card_numbers_refused(fields) {
+                eprintln!("refundd: --{}: {}", error.field.replace('_', "-"), error.message);
+            }
+            return Ok(ExitCode::FAILURE);
+        }
         Some(Saved::Full { max_backlog }) => {
             bail!(
                 "channel `{}` already has its max_backlog of {} waiting; try later",

@@ -19,7 +19,7 @@ use super::body::{self, BodyKind};
 use super::who::OrderRefused;
 use super::{Api, Problem, Who, problem, save};
 use crate::node::running::Running;
-use crate::refund::draft::{Draft, DraftLaws, FieldError, RefusedDraft};
+use crate::refund::draft::{Draft, DraftLaws, FieldError, RefusedDraft, card_numbers_refused};
 use crate::refund::{ChannelName, NewRefund, RefundId, State as RefundState, card, text};
 use crate::store::Saved;
 
@@ -231,6 +231,10 @@ async fn result_of(
         }
         Saved::AboveBound(why) => {
             result.errors.push(save::above_bound(amount_minor, why.clone()));
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        Saved::CardNumbers(fields) => {
+            result.errors.extend(card_numbers_refused(*fields));
             StatusCode::UNPROCESSABLE_ENTITY
         }
         Saved::Full { max_backlog } => {

@@ -11,7 +11,7 @@ use super::body::{self, BodyKind};
 use super::who::OrderRefused;
 use super::{Api, Json, Problem, Who};
 use crate::refund::draft::{
-    Draft, DraftLaws, FieldError, RefusedDraft, no_such_channel,
+    Draft, DraftLaws, FieldError, RefusedDraft, card_numbers_refused, no_such_channel,
 };
 use crate::refund::text::counted;
 use crate::refund::{ChannelName, NewRefund, RefundId, TraceParent};
@@ -66,6 +66,7 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
         }
         Saved::NoSuchChannel => Err(Problem::invalid(vec![nobody_runs(&api, &who, channel.as_str())])),
         Saved::AboveBound(why) => Err(Problem::invalid(vec![above_bound(amount_minor, why)])),
+        Saved::CardNumbers(fields) => Err(Problem::invalid(card_numbers_refused(fields))),
         Saved::Full { max_backlog } => Err(Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
             "backlog-full",

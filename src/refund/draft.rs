@@ -28,6 +28,10 @@ const UNKNOWN_FIELDS_LISTED: usize = 20;
 const CARD_PROBLEM: &str = "holds a card number, and refundd keeps none; remove it, or, if it is no card number, set \
      `card_numbers = \"accepted\"` for the channel";
 
+/// The same where the node's own file accepts them.
+const PUBLISHED_CARD_PROBLEM: &str = "holds a card number, and the settings published last accept none; remove it, or, \
+     if it is no card number, set `card_numbers = \"accepted\"` for the channel on every node, and reload them all";
+
 /// One problem of a draft.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldError {
@@ -230,6 +234,12 @@ pub fn is_currency(code: &str) -> bool {
 pub fn no_such_channel<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> FieldError {
     let meant = nearest(name, known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     FieldError::new("channel", Some(&name.into()), format!("no node runs this channel{meant}"))
+}
+
+/// The errors for card numbers that the published settings of a channel do not accept.
+#[must_use]
+pub fn card_numbers_refused(fields: CardFields) -> Vec<FieldError> {
+    fields.names().map(|field| FieldError::new(field, None, PUBLISHED_CARD_PROBLEM)).collect()
 }
 
 fn required<T>(value: Option<T>, field: &str, wrong: &mut Vec<FieldError>) -> Option<T> {

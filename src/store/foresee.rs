@@ -9,10 +9,11 @@ use super::save::{SaveResult, Saved, above_bound};
 use super::{Doing, Store, StoreError};
 use crate::refund::NewRefund;
 
-/// The channels that take refunds, with the bound of those whose backlog is full, and the bounds of amounts.
+/// The channels that take refunds, with the bound of those whose backlog is full, the bounds of amounts, and whether they
+/// accept card numbers.
 const TAKERS: &str = "
     select channel, case when full_since is not null then coalesce(max_backlog, 0) end as max_backlog,
-           (settings -> 'max_amount_minor')::text as bounds
+           (settings -> 'max_amount_minor')::text as bounds, settings ->> 'card_numbers' is not distinct from 'accepted' as accepts_cards
       from refundd.channels where channel = any($1) and retired_at is null";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("takers", TAKERS)];
@@ -24,17 +25,23 @@ impl Store {
         let channels: Vec<&str> = refunds.iter().map(|refund| refund.channel.as_str()).collect();
         let rows =
             sqlx::query(TAKERS).bind(&channels).all(&db).await.doing("ask which channels take refunds")?;
-        let takers: HashMap<&str, (Option<i64>, Option<&str>)> = rows
+        let takers: HashMap<&str, (Option<i64>, Option<&str>, bool)> = rows
             .iter()
-            .map(|row| (row.get("channel"), (row.get("max_backlog"), row.get("bounds"))))
+            .map(|row| {
+                (row.get("channel"), (row.get("max_backlog"), row.get("bounds"), row.get("accepts_cards")))
+            })
             .collect();
         let foreseen = refunds.iter().map(|refund| match takers.get(refund.channel.as_str()) {
             None => SaveResult::NoSuchChannel,
-            Some((max_backlog, bounds)) => match (above_bound(*bounds, &refund.money), max_backlog) {
-                (Some(why), _) => SaveResult::AboveBound(why),
-                (None, None) => SaveResult::New,
-                (None, Some(max_backlog)) => SaveResult::Full { max_backlog: *max_backlog },
-            },
+            Some((max_backlog, bounds, accepts_cards)) => {
+                let cards = refund.card_fields();
+                match (above_bound(*bounds, &refund.money), max_backlog) {
+                    (Some(why), _) => SaveResult::AboveBound(why),
+                    _ if !accepts_cards && !cards.is_none() => SaveResult::CardNumbers(cards),
+                    (None, None) => SaveResult::New,
+                    (None, Some(max_backlog)) => SaveResult::Full { max_backlog: *max_backlog },
+                }
+            }
         });
         let mut results: Vec<SaveResult> = foreseen.collect();
         let numbered: Vec<(i64, &NewRefund)> = (1..).zip(refunds).collect();

@@ -12,7 +12,7 @@ use super::differences::Differences;
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
-use crate::refund::{AmountBounds, Money, NewRefund, Refund, RefundId};
+use crate::refund::{AmountBounds, CardFields, Money, NewRefund, Refund, RefundId};
 
 /// The result of one refund of a save.
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub enum Saved {
     Full { max_backlog: i64 },
     /// Its amount is above the bound of its channel that the nodes have published; says what is wrong with the amount.
     AboveBound(String),
+    /// These fields hold card numbers, and the settings of its channel that the nodes have published accept none.
+    CardNumbers(CardFields),
 }
 
 /// What a save does with one refund, without the refund.
@@ -40,6 +42,7 @@ pub enum SaveResult {
     NoSuchChannel,
     Full { max_backlog: i64 },
     AboveBound(String),
+    CardNumbers(CardFields),
 }
 
 impl Saved {
@@ -52,6 +55,7 @@ impl Saved {
             Saved::NoSuchChannel => SaveResult::NoSuchChannel,
             Saved::Full { max_backlog } => SaveResult::Full { max_backlog: *max_backlog },
             Saved::AboveBound(why) => SaveResult::AboveBound(why.clone()),
+            Saved::CardNumbers(fields) => SaveResult::CardNumbers(*fields),
         }
     }
 }
@@ -103,6 +107,7 @@ impl Store {
             due_us: column(refunds, |r| r.due_at.map(Timestamp::as_microsecond)),
             deadline_us: column(refunds, |r| r.deadline_at.map(Timestamp::as_microsecond)),
             traceparent: column(refunds, |r| r.traceparent.map(|parent| parent.to_string())),
+            holds_card: column(refunds, |r| !r.card_fields().is_none()),
             lock_timeout: lock_timeout,
         );
         let db = self.db_for(refunds);
@@ -129,6 +134,8 @@ impl Store {
                     Saved::NoSuchChannel
                 } else if let Some(why) = above_bound(row.get("bounds"), &refund.money) {
                     Saved::AboveBound(why)
+                } else if row.get::<bool, _>("is_card_broken") {
+                    Saved::CardNumbers(refund.card_fields())
                 } else {
                     Saved::Full { max_backlog: row.get::<Option<i64>, _>("max_backlog").unwrap_or(0) }
                 }

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::Sender;
 
 use crate::config::Config;
 use crate::refund::NewRefund;
-use crate::refund::draft::{Draft, FIELDS};
+use crate::refund::draft::{Draft, FIELDS, FieldError};
 use crate::refund::text::shown;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -227,13 +227,14 @@ fn object(columns: &StringRecord, cells: &StringRecord) -> Result<Value, Vec<Str
 }
 
 fn check(json: &Value, config: &Config) -> Result<NewRefund, Vec<String>> {
-    Draft::check(json, &|channel| config.draft_laws(channel)).map_err(|wrong| {
-        let given = |value: Option<String>| value.map(|value| format!(" {value}")).unwrap_or_default();
-        wrong
-            .into_iter()
-            .map(|wrong| format!("{}{}: {}", wrong.field, given(wrong.value), wrong.message))
-            .collect()
-    })
+    Draft::check(json, &|channel| config.draft_laws(channel)).map_err(texts)
+}
+
+/// The problems of a line, each as a text.
+pub(super) fn texts(wrong: Vec<FieldError>) -> Vec<String> {
+    let given = |value: Option<String>| value.map(|value| format!(" {value}")).unwrap_or_default();
+    let text = |wrong: FieldError| format!("{}{}: {}", wrong.field, given(wrong.value), wrong.message);
+    wrong.into_iter().map(text).collect()
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use tokio::task::JoinHandle;
 use super::COMMITS_AT_ONCE;
 use super::reading::Reading;
 use super::repeats::Repeats;
-use super::rows::Row;
+use super::rows::{Row, texts};
 use super::totals::Totals;
 use crate::cli::progress::ProgressDisplay;
-use crate::refund::draft::no_such_channel;
+use crate::refund::draft::{card_numbers_refused, no_such_channel};
 use crate::refund::text::{counted, shown};
 use crate::refund::{NewRefund, card};
 use crate::store::{SaveResult, Saved, Store, StoreError};
@@ -172,6 +172,7 @@ impl<'a> Import<'a> {
                     format!("channel {value}: {message}; `refundd status` lists the channels")
                 }
                 SaveResult::AboveBound(why) => format!("amount_minor {}: {why}", refund.money.amount_minor),
+                SaveResult::CardNumbers(fields) => texts(card_numbers_refused(fields)).join("; "),
                 SaveResult::Full { max_backlog } => {
                     let most = counted(max_backlog.unsigned_abs(), "refund");
                     let channel = card::masked(channel);

@@ -1,11 +1,14 @@
 //! Laws that changed after a refund was saved, and laws that nodes do not have in common.
 
+use std::io::Write;
+
 use serde_json::{Value, json};
 use sqlx::Executor;
 
+use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::{Answer, refund};
-use crate::harness::{Scratch, TestNode};
+use crate::harness::{Scratch, TestNode, until};
 
 fn with(refund_ref: &str, field: &str, value: Value) -> Value {
     let mut refund = refund(refund_ref, "acme");
@@ -71,5 +74,47 @@ async fn a_repeat_of_a_saved_refund_is_recognised_after_the_laws_became_stricter
         assert_eq!((&item["id"], &item["errors"]), (id, &Value::Null), "{batch:?}");
     }
     assert_eq!(scratch.number("select count(*) from refundd.refunds").await, 4);
+    node.stop().await;
+}
+
+/// Its trigger obeys what was published last, also against the file of the node that saves.
+#[tokio::test]
+async fn a_card_number_that_only_this_nodes_file_accepts_is_refused_alone_and_by_name() {
+    let scratch = Scratch::new().await;
+    let accepted = format!("{UNLIMITED}card_numbers = \"accepted\"\n");
+    let node = TestNode::start(&scratch, "a", &accepted).await;
+    let older = TestNode::start(&scratch, "b", UNLIMITED).await;
+    let published = "select count(*) from refundd.channels where channel = 'acme' and settings ->> 'card_numbers' is distinct from 'accepted'";
+    until("the older file is published", async || scratch.number(published).await == 1).await;
+    let card = with("R-1", "payment_ref", json!("4111111111111111"));
+    let refused = node.post("/v1/refunds", &card).await;
+    assert_eq!(
+        (refused.status.as_u16(), &refused.json()["errors"][0]["field"]),
+        (422, &json!("payment_ref")),
+        "{refused:?}"
+    );
+    assert!(refused.text.contains("card_numbers") && !refused.text.contains("41111"), "{refused:?}");
+    // A ref that stands twice is saved by the item that may be saved.
+    let plain = refund("R-1", "acme");
+    let other = with("R-3", "payment_ref", json!("4111111111111111"));
+    let batch = json!([other, refund("R-2", "acme"), card, plain]);
+    let batch = node.post("/v1/refunds/batch", &batch).await;
+    assert_eq!(statuses(&batch), [422, 201, 409, 201], "{batch:?}");
+    assert_eq!(batch.json()[0]["errors"][0]["field"], "payment_ref", "{batch:?}");
+    let config = file(&scratch.file("a", &accepted));
+    let mut rows = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
+    rows.write_all(
+        b"refund_ref,channel,payment_ref,amount_minor,currency\nI-1,acme,4111111111111111,1,EUR\nI-2,acme,P-2,1,EUR\n",
+    )
+    .unwrap();
+    let path = rows.path().to_str().unwrap();
+    for (args, says) in [
+        (&["import", "--dry-run", path][..], "1 would be refused"),
+        (&["import", path], "1 saved, 0 were saved before, 1 refused"),
+    ] {
+        let imported = text(&refundd(config.path(), args));
+        assert!(imported.contains(says) && imported.contains("line 2: payment_ref: "), "{imported}");
+    }
+    older.stop().await;
     node.stop().await;
 }
