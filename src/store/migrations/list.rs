@@ -167,8 +167,8 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
     ),
     (63, "saves_wait_for_the_disk", include_str!("../../../migrations/0063_saves_wait_for_the_disk.sql")),
     (
-        66,
+        64,
         "second_payments_are_events",
-        include_str!("../../../migrations/0066_second_payments_are_events.sql"),
+        include_str!("../../../migrations/0064_second_payments_are_events.sql"),
     ),
 ];
