@@ -4,6 +4,7 @@
 
 pub mod breakers;
 pub mod effective_limits;
+mod late_answers;
 pub mod meter;
 pub mod progress;
 pub mod reach;

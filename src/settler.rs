@@ -10,7 +10,7 @@
 //! The settler counts and logs each outcome once, when the first try to write it is over. Only then it is known
 //! whether Postgres takes the bank's reference, or the outcome becomes one for a person.
 
-pub(crate) mod late;
+mod late;
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

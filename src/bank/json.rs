@@ -1,6 +1,6 @@
 //! Reads the body of a bank's answer as JSON. Pure.
 //!
-//! serde_json reads a number that 64 bits do not hold as a floating-point number, which keeps about 16 digits. Two
+//! `serde_json` reads a number that 64 bits do not hold as a floating-point number, which keeps about 16 digits. Two
 //! references of 20 digits would become one. So such a number is read as the text that the bank wrote.
 
 use std::collections::BTreeMap;

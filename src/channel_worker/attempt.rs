@@ -55,13 +55,11 @@ impl Attempt {
     ) -> Option<T> {
         if let Some(span) = self.permit.span {
             let opening = async move {
-                match connection {
-                    Some(reserved) => reserved.until(span.opens).await,
-                    None => {
-                        tokio::time::sleep_until(span.opens.into()).await;
-                        None
-                    }
+                if let Some(reserved) = connection {
+                    return reserved.until(span.opens).await;
                 }
+                tokio::time::sleep_until(span.opens.into()).await;
+                None
             };
             connection = tokio::select! {
                 biased;

@@ -24,7 +24,6 @@ use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::inquiry::{self, InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
 use crate::refund::{Code, RefundId, State};
-use crate::settler::late::report_contradictions;
 use crate::store::{ClaimRequest, Claimed, Inquired, LateAnswer, Store, StoreError};
 use crate::telemetry::{chain, millis};
 use crate::wake_up::WakeUps;
@@ -193,8 +192,11 @@ impl InquiryAttempt {
                     crash::point("resolved");
                     report(&inquired, moved);
                     if moved.is_none() {
-                        let late = LateAnswer { id, purpose: Purpose::Inquire, number };
-                        node.calls.spawn(report_contradictions(node.clone(), vec![late]));
+                        node.report_contradictions(vec![LateAnswer {
+                            id,
+                            purpose: Purpose::Inquire,
+                            number,
+                        }]);
                     }
                     return inquired;
                 }

@@ -65,10 +65,7 @@ mod tests {
         })
         .unwrap_err();
         let shown: Vec<_> = wrong.iter().map(|one| (one.field.as_str(), one.value.as_deref())).collect();
-        assert_eq!(
-            shown,
-            [("limit", Some("\"8\"")), ("limit", Some("\"9\"")), ("channel", Some("\"A B\""))]
-        );
+        assert_eq!(shown, [("limit", Some("\"8\"")), ("limit", Some("\"9\"")), ("channel", Some("\"A B\""))]);
         assert!(wrong[..2].iter().all(|one| one.message == "is given twice"), "{wrong:?}");
         assert_eq!(limits, [7], "the first of a name is read");
     }

@@ -266,11 +266,7 @@ fn reference(
     let Some(problem) = problem else { return Some(reference) };
     let message = format!("{problem}; {}", allowed(field));
     let error = FieldError::new(field, Some(&reference.as_str().into()), message);
-    if is_readable {
-        broken.push(error)
-    } else {
-        wrong.push(error)
-    }
+    if is_readable { broken } else { wrong }.push(error);
     is_readable.then_some(reference)
 }
 

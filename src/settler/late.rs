@@ -1,11 +1,9 @@
-//! Outcomes that moved no refund, because their lease was over. A person must hear of those that contradict a refund that has
-//! succeeded: it may be paid twice.
+//! Outcomes that moved no refund, because their lease was over.
 
 use crate::bucket::Purpose;
 use crate::node::Node;
 use crate::refund::RefundId;
 use crate::store::{LateAnswer, Settled};
-use crate::telemetry::chain;
 
 /// Counts and logs the outcomes of a commit that moved no refund. After a try whose commit was not seen, such an outcome need not be
 /// late: that try may have moved the refund. The events tell in any case.
@@ -25,21 +23,6 @@ pub(super) fn report(node: &Node, batch: &[Settled], moved: &[RefundId], again: 
         );
     }
     if !sends.is_empty() {
-        node.calls.spawn(report_contradictions(node.clone(), sends));
-    }
-}
-
-/// Counts and logs what a trigger found when it wrote the events. If this fails, the events tell.
-pub(crate) async fn report_contradictions(node: Node, answers: Vec<LateAnswer>) {
-    match node.store.late_answers_that_differ(&answers).await {
-        Ok(all) => {
-            for (id, channel, reason) in all {
-                node.metrics.late_answer_differs(&channel);
-                tracing::error!(refund.id = %id, channel.name = %channel, "Refund {id}: {reason}");
-            }
-        }
-        Err(error) => {
-            tracing::warn!(error = %chain(&error), "Failed to look whether late answers contradict their refunds");
-        }
+        node.report_contradictions(sends);
     }
 }

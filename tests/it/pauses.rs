@@ -199,7 +199,8 @@ async fn a_row_that_somebody_holds_keeps_no_other_pause_from_its_end() {
     let mut holds = held.begin().await.unwrap();
     holds.execute("select from refundd.channels where channel = 'acme' for update").await.unwrap();
     scratch.store.end_pauses().await.unwrap();
-    let paused = "select coalesce(string_agg(channel, ','), '') from refundd.channels where paused_at is not null";
+    let paused =
+        "select coalesce(string_agg(channel, ','), '') from refundd.channels where paused_at is not null";
     assert_eq!(scratch.text(paused).await, "acme");
     holds.rollback().await.unwrap();
     scratch.store.end_pauses().await.unwrap();

@@ -262,11 +262,9 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.amounts_are_within_bounds",
         // 0029
         "drop table refundd.producers cascade",
-        "drop function if exists refundd.channels_of_producer",
-        "drop function refundd.bind_producer",
-        // 0063
+        "drop function if exists refundd.channels_of_producer, refundd.bind_producer",
+        // 0063 and 0028
         "drop function refundd.saves_wait_for_the_disk cascade",
-        // 0028
         "drop trigger refunds_are_what_http_takes on refundd.refunds",
         "drop function refundd.refunds_are_what_http_takes, refundd.holds_card_number(text), refundd.holds_card_number(jsonb),
             refundd.belongs_elsewhere, refundd.is_iban, refundd.accepts_card_numbers, refundd.refused_character, refundd.is_currency",

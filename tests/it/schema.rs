@@ -191,14 +191,17 @@ async fn a_save_waits_for_the_disk_whatever_the_producers_session_says() {
     scratch.publish("acme").await;
     let mut connection = scratch.connect().await;
     for (nth, (weaker, kept)) in
-        [("off", "on"), ("local", "on"), ("remote_write", "remote_write"), ("remote_apply", "remote_apply")].iter().enumerate()
+        [("off", "on"), ("local", "on"), ("remote_write", "remote_write"), ("remote_apply", "remote_apply")]
+            .iter()
+            .enumerate()
     {
         let mut saves = connection.begin().await.unwrap();
         let say = format!("set local synchronous_commit = {weaker}");
         saves.execute(sqlx::AssertSqlSafe(say)).await.unwrap();
         let save = format!("select refundd.enqueue('R-{nth}', 'acme', 'P', 1, 'EUR')");
         saves.execute(sqlx::AssertSqlSafe(save)).await.unwrap();
-        let said: String = sqlx::query_scalar("show synchronous_commit").fetch_one(&mut *saves).await.unwrap();
+        let said: String =
+            sqlx::query_scalar("show synchronous_commit").fetch_one(&mut *saves).await.unwrap();
         assert_eq!(said, *kept, "{weaker}");
         saves.commit().await.unwrap();
     }
@@ -220,7 +223,10 @@ async fn a_migration_that_was_left_out_is_found_and_applied() {
 
     let owner = refundd::store::Store::open(&scratch.owner_url, None, 1).unwrap();
     assert!(owner.migrate().await.unwrap().is_enough());
-    assert_eq!(scratch.number(&format!("select count(*) from refundd.migrations where version = {last}")).await, 1);
+    assert_eq!(
+        scratch.number(&format!("select count(*) from refundd.migrations where version = {last}")).await,
+        1
+    );
 }
 
 #[tokio::test]

@@ -189,7 +189,7 @@ fn a_card_number_of_the_bank_reaches_neither_the_journal_nor_the_reference() {
     assert_eq!(answer.outcome, Outcome::Succeeded, "the reference is the same one");
 }
 
-/// serde_json reads both numbers as 20251130123456790000.
+/// `serde_json` reads both numbers as 20251130123456790000.
 #[test]
 fn a_number_that_64_bits_do_not_hold_keeps_each_digit_as_a_reference_and_as_an_echo() {
     let answer = |refund_ref: &str, body: &str| {

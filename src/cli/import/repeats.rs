@@ -53,11 +53,15 @@ impl Hash for AsJsonb<'_> {
             Value::Number(number) => ("number", decimal(number)).hash(state),
             Value::Array(items) => {
                 ("array", items.len()).hash(state);
-                items.iter().for_each(|item| AsJsonb(item).hash(state));
+                for item in items {
+                    AsJsonb(item).hash(state);
+                }
             }
             Value::Object(fields) => {
                 ("object", fields.len()).hash(state);
-                fields.iter().for_each(|(key, value)| (key, AsJsonb(value)).hash(state));
+                for (key, value) in fields {
+                    (key, AsJsonb(value)).hash(state);
+                }
             }
             Value::Null | Value::Bool(_) | Value::String(_) => self.0.hash(state),
         }

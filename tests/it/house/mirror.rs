@@ -8,7 +8,7 @@ use super::ROOT;
 /// compare both files, change the mirror if the order of calls or a condition changed, and put the new fingerprint here.
 const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/acquire.rs", "acquire", "acquire.rs", 0xaa72_a35b),
-    ("src/channel_worker/attempt.rs", "make", "send.rs", 0x56b3_68fe),
+    ("src/channel_worker/attempt.rs", "make", "send.rs", 0xe933_de57),
     ("src/channel_worker/claiming.rs", "claim_and_start", "channel_worker/claiming.rs", 0x4952_f399),
     ("src/channel_worker/claiming.rs", "more", "channel_worker/left_over.rs", 0x676e_7807),
     ("src/channel_worker/claiming.rs", "claim_once", "channel_worker/claiming.rs", 0x35ab_3455),
@@ -17,7 +17,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x995f_4760),
     ("src/channel_worker/send.rs", "run", "send.rs", 0xf09b_d7ae),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x8646_b133),
-    ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0xe3ec_8884),
+    ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0xad39_f9ea),
     ("src/due_poller.rs", "find_due", "inquiries.rs", 0x9d3d_f4a4),
     ("src/feeder.rs", "fill_one", "housekeeping.rs", 0x7ddb_5c44),
     ("src/node/restoring.rs", "restore", "restoring.rs", 0x2b50_c191),

@@ -29,7 +29,7 @@ async fn outcomes_on_which_postgres_works_too_long_together_are_written_in_halve
         outcomes.send(one).await.unwrap();
     }
     drop(outcomes);
-    let writes = tokio::time::timeout(Duration::from_secs(60), Settler::new(node, inbox).run());
+    let writes = tokio::time::timeout(Duration::from_mins(1), Settler::new(node, inbox).run());
     writes.await.expect("the outcomes are written");
     assert_eq!(scratch.count(State::Succeeded).await, 40);
     assert_eq!(scratch.number("select count(*) from refundd.attempts").await, 40);

@@ -1,0 +1,26 @@
+//! Late answers that contradict their refund. A person must hear of them: the refund may be paid twice.
+
+use super::Node;
+use crate::store::LateAnswer;
+use crate::telemetry::chain;
+
+impl Node {
+    /// Counts and logs, in a task of its own, what a trigger found when it wrote the events of these answers. If this fails, the
+    /// events tell.
+    pub fn report_contradictions(&self, answers: Vec<LateAnswer>) {
+        let node = self.clone();
+        self.calls.spawn(async move {
+            match node.store.late_answers_that_differ(&answers).await {
+                Ok(all) => {
+                    for (id, channel, reason) in all {
+                        node.metrics.late_answer_differs(&channel);
+                        tracing::error!(refund.id = %id, channel.name = %channel, "Refund {id}: {reason}");
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "Failed to look whether late answers contradict their refunds");
+                }
+            }
+        });
+    }
+}
