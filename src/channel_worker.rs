@@ -223,7 +223,7 @@ impl<W: Work> ChannelWorker<W> {
                 }
                 connections.retain(Reserved::is_open);
                 let more = slots.len().saturating_sub(connections.len());
-                connections.extend(self.connections.reserve_more(more, self.used_by(Instant::now())));
+                connections.extend(self.connections.reserve_more(more, Instant::now()));
             }
             if connections.is_empty() {
                 next = Next::Now;

@@ -11,6 +11,7 @@
 mod dialling;
 mod idle;
 mod measured;
+mod missing;
 mod reserved;
 mod tries;
 
@@ -27,6 +28,7 @@ use dialling::Dialling;
 use idle::IdleBound;
 use measured::AddressEstimates;
 pub use measured::AddressTimes;
+use missing::Missing;
 pub use reserved::Reserved;
 use tries::Tries;
 pub use tries::Unreachable;
@@ -64,6 +66,8 @@ struct State {
     out: usize,
     /// How many connections are being opened.
     dialling: usize,
+    /// How many connections those miss who reserve now: each opens its own.
+    missing: usize,
     /// A task is running that closes old idle connections.
     is_swept: bool,
     /// How many connections in a row the other end closed right after an answer.
@@ -95,6 +99,7 @@ impl Pool {
             idle: Vec::new(),
             out: 0,
             dialling: 0,
+            missing: 0,
             is_swept: false,
             short_lived: 0,
             measured: AddressEstimates::default(),
@@ -108,6 +113,7 @@ impl Pool {
     /// # Errors
     /// When no connection can be had now.
     pub async fn reserve(&self, want: Want) -> Result<Vec<Reserved>, Unreachable> {
+        let mut missing = Missing::new(&self.0);
         loop {
             let came = self.0.came.notified();
             tokio::pin!(came);
@@ -117,7 +123,8 @@ impl Pool {
                 // A new connection is always young enough: otherwise each would be thrown away for the next.
                 let until = want.until.min(Instant::now() + state.idle_bound.of(0) * 7 / 8);
                 let got = self.0.take_idle(&mut state, want.most, until);
-                self.0.dial_missing(&mut state, want.need.saturating_sub(got.len()));
+                let needed = missing.of_all(&mut state, want.need.saturating_sub(got.len()));
+                self.0.dial_missing(&mut state, needed);
                 if !got.is_empty() {
                     return Ok(got);
                 }

@@ -57,7 +57,7 @@ impl<W: Work> ChannelWorker<W> {
     }
 
     /// When the connection of a permit that is granted at this moment will carry its request: after the claim.
-    pub(super) fn used_by(&self, grant: Instant) -> Instant {
+    fn used_by(&self, grant: Instant) -> Instant {
         grant + self.longest_ahead().min(Self::MOST_AHEAD) + self.work.lead_time()
     }
 

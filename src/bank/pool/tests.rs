@@ -1,5 +1,7 @@
 //! Tests of the pool against servers that keep connections, close them, or are not there.
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
@@ -168,4 +170,18 @@ async fn a_new_connection_is_taken_although_its_use_is_further_away_than_it_may_
     let reserving = tokio::time::timeout(Duration::from_secs(5), pool.reserve(want));
     assert_eq!(reserving.await.expect("no endless dialling").unwrap().len(), 1);
     assert_eq!(came.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn each_of_those_who_need_a_connection_at_once_opens_one() {
+    let (address, _came) = server(true).await;
+    let pool = pool(&address, 4);
+    let closes = Instant::now() + Duration::from_secs(5);
+    let mut replacing: FuturesUnordered<_> = (0..4).map(|_| pool.replace(closes)).collect();
+    assert!(futures_util::poll!(replacing.next()).is_pending());
+    assert_eq!(pool.0.state().dialling, 4);
+    while let Some(replaced) = replacing.next().await {
+        replaced.unwrap();
+    }
+    assert_eq!(pool.0.state().missing, 0);
 }
