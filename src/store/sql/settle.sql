@@ -42,7 +42,7 @@ with outcomes as (
      where r.id = t.id and r.id = any(:id) -- found by id, as in claim.sql
        -- No comparison with a constant: a planner that expects few `sending` rows would compare each with each outcome.
        and r.lease_epoch = t.epoch and case when r.state = 'sending' then r.lease_node end = t.holder
-    returning r.id, r.state, r.lease_epoch
+    returning r.id, r.state, r.lease_epoch, t.holder
 ), kept as (
     insert into refundd.attempts
            (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
@@ -51,11 +51,11 @@ with outcomes as (
            now() - t.started_ago_us * interval '1 microsecond',
            t.outcome,
            -- A subquery, and not a join: planned for ten rows, a join compared each outcome with each moved row.
-           case when (t.id, t.epoch) not in (select id, lease_epoch from moved) then null
+           case when (t.id, t.epoch, t.holder) not in (select id, lease_epoch, holder from moved) then null
                 -- A trigger may have shown it to a person in place of `unknown`.
                 when t.id in (select id from moved where state = 'review') then 'review' else t.next end, t.status, t.code,
            -- The row does not have this reference. The trigger reads the end of the line.
-           case when t.bank_ref is not null and (t.id, t.epoch) not in (select id, lease_epoch from moved where state <> 'review')
+           case when t.bank_ref is not null and (t.id, t.epoch, t.holder) not in (select id, lease_epoch, holder from moved where state <> 'review')
                 then left(t.message, 483 - length(t.bank_ref)) || '; bank reference ' || t.bank_ref else t.message end
       from outcomes t
      where not :again or t.id in (select id from moved)

@@ -1,5 +1,7 @@
 //! Two answers "executed" to two sends of one refund: a person hears of it, unless both can be one payment.
 
+use std::sync::Arc;
+
 use refundd::refund::{Outcome, RefundId, State};
 use refundd::store::{Claimed, Settled};
 
@@ -77,7 +79,7 @@ async fn send_and_resend() -> (Scratch, Vec<Settled>, Vec<Settled>) {
         .await;
     let first = answered(&first, Outcome::Succeeded, None);
     let mut second = first.clone();
-    second[0].epoch = 2;
+    (second[0].epoch, second[0].holder) = (2, Arc::from("b"));
     second[0].attempt = 2;
     (scratch, first, second)
 }
