@@ -129,16 +129,7 @@ const RETIRE: &str = "
        and c.channel not in (select unnest(n.channels) from refundd.nodes n) -- all names in one hash
     returning channel";
 
-// No lock keeps the bound: saves of about one second may pass it.
-const WATCH_BACKLOG: &str = "
-    update refundd.channels c
-       set full_since = case when found.is_full then now() end
-      from (select b.channel, (select count(*) from (
-                       select from refundd.refunds r where r.channel = b.channel and r.state = 'ready' limit b.max_backlog) backlog
-                   ) >= b.max_backlog as is_full
-              from refundd.channels b where b.max_backlog is not null) found
-     where c.channel = found.channel and (c.full_since is not null) <> found.is_full
-    returning c.channel, c.full_since is not null as is_full";
+const WATCH_BACKLOG: &str = include_str!("sql/watch_backlog.sql");
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("publish_addresses", PUBLISH_ADDRESSES.sql),
