@@ -33,8 +33,8 @@ pub struct RefundProgress {
 }
 
 // Each name has an index. A bank's reference is unique in its channel only, so each channel is looked at. The indexes of
-// request ids and payment refs leave out the few refunds that are `sending`. `id + 0`, as in `proof.rs`: the planner would walk
-// the index on `id` from its end, through the whole table for a name that few refunds have.
+// request ids and payment refs leave out the few refunds that are `sending`.
+// One payment may have very many refunds, and no index has them by age: at most 10,000 are read.
 const FIND: Statement = statement!(concat!(
     "select ",
     refund_columns!(),
@@ -51,13 +51,15 @@ const FIND: Statement = statement!(concat!(
                      select b.id, 'bank_ref' from refundd.channels c cross join lateral (
                          select r.id from refundd.refunds r where r.channel = c.channel and r.bank_ref = :name) b
                      union all
-                     (select r.id, 'payment_ref' from refundd.refunds r
-                       where r.payment_ref = :name and r.state <> 'sending'
-                         and (:channels::text[] is null or r.channel = any(:channels)) order by r.id + 0 desc limit :most)
+                     (select p.id, 'payment_ref' from (
+                          select r.id from refundd.refunds r
+                           where r.payment_ref = :name and r.state <> 'sending'
+                             and (:channels::text[] is null or r.channel = any(:channels)) limit 10000) p order by p.id desc limit :most)
                      union all
-                     (select r.id, 'payment_ref' from refundd.refunds r
-                       where r.payment_ref = :name and r.state = 'sending'
-                         and (:channels::text[] is null or r.channel = any(:channels)) order by r.id + 0 desc limit :most)
+                     (select p.id, 'payment_ref' from (
+                          select r.id from refundd.refunds r
+                           where r.payment_ref = :name and r.state = 'sending'
+                             and (:channels::text[] is null or r.channel = any(:channels)) limit 10000) p order by p.id desc limit :most)
                     ) named
               group by named.id) found
        join refundd.refunds r on r.id = found.id
