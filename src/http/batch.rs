@@ -58,7 +58,7 @@ pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> 
     let orders = Orders { running, who: who.clone() };
     let reading = tokio::task::spawn_blocking(move || Sorted::read(&bytes, kind, &orders));
     let Sorted { refunds, mut results, refused } = reading.await.map_err(|_| Problem::internal())??;
-    answer_repeats(&api, &mut results, refused).await?;
+    answer_repeats(&api, &who, &mut results, refused).await?;
     let (places, mut refunds): (Vec<usize>, Vec<NewRefund>) = refunds.into_iter().unzip();
     let parent = save::trace_parent(&head.headers);
     for refund in &mut refunds {
@@ -172,12 +172,12 @@ fn checked(item: &[u8], orders: &Orders) -> Result<NewRefund, Wrong> {
 /// Answers each refused item that repeats a saved refund as a repeat: the laws are stricter since.
 async fn answer_repeats(
     api: &Api,
+    who: &Who,
     results: &mut [ItemResult],
     refused: Vec<(usize, NewRefund)>,
 ) -> Result<(), Problem> {
     let (places, refunds): (Vec<usize>, Vec<NewRefund>) = refused.into_iter().unzip();
-    let saved = api.group_committer.saved_before(&refunds).await;
-    for (nth, refund) in saved.map_err(|error| Problem::store(&error))? {
+    for (nth, refund) in save::saved_before(api, who, refunds).await? {
         // The results are in the order of the batch.
         let Ok(at) = results.binary_search_by_key(&places[nth], |result| result.index) else { continue };
         results[at] = ItemResult {

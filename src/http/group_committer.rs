@@ -26,7 +26,7 @@ use super::Nudge;
 use crate::crash;
 use crate::lock::Lock;
 use crate::node::Node;
-use crate::refund::{NewRefund, Refund};
+use crate::refund::NewRefund;
 use crate::store::{Saved, StoreError};
 
 /// The result of a save: what the store answered, or the error of the commit, which all its refunds share. `None` if
@@ -43,8 +43,6 @@ pub(super) struct GroupCommitter {
     queue: Arc<Mutex<Queue>>,
     /// For the refunds of groups that took too long.
     after_slow: Arc<Semaphore>,
-    /// For looking up refused refunds.
-    look_ups: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -84,23 +82,10 @@ impl GroupCommitter {
     const AFTER_SLOW: usize = 2;
     /// How long such a refund waits for its place. Then it shares the failure of its group.
     const AFTER_SLOW_WAIT: Duration = Duration::from_secs(10);
-    /// How many requests look up their refused refunds at the same time.
-    const LOOK_UPS: usize = 2;
 
     pub fn new(node: Node, nudge: Nudge) -> Self {
         let after_slow = Arc::new(Semaphore::new(Self::AFTER_SLOW));
-        let look_ups = Arc::new(Semaphore::new(Self::LOOK_UPS));
-        GroupCommitter { node, nudge, queue: Arc::default(), after_slow, look_ups }
-    }
-
-    /// Those of these refused refunds that are saved with the same content: the place of each, and its present row.
-    pub async fn saved_before(&self, refused: &[NewRefund]) -> Result<Vec<(usize, Refund)>, StoreError> {
-        if refused.is_empty() {
-            return Ok(Vec::new());
-        }
-        // The semaphore is never closed.
-        let _place = self.look_ups.acquire().await.ok();
-        self.node.store.saved_before(refused).await
+        GroupCommitter { node, nudge, queue: Arc::default(), after_slow }
     }
 
     /// Saves a batch in one commit. The results have the order of `refunds`.

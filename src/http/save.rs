@@ -14,7 +14,7 @@ use crate::refund::draft::{
     Draft, DraftLaws, FieldError, RefusedDraft, card_numbers_refused, no_such_channel,
 };
 use crate::refund::text::counted;
-use crate::refund::{ChannelName, NewRefund, RefundId, TraceParent};
+use crate::refund::{ChannelName, NewRefund, Refund, RefundId, TraceParent};
 use crate::store::{Saved, StoreError};
 
 /// How long a caller should wait when the backlog is full. It drains at the bank's rate, so sooner is pointless.
@@ -87,11 +87,25 @@ async fn repeat_or(
 ) -> Result<Response, Problem> {
     let refused: Vec<_> =
         refused.into_iter().filter(|refund| who.has_channel(refund.channel.as_str())).collect();
-    let saved = api.group_committer.saved_before(&refused).await;
-    match saved.map_err(|error| Problem::store(&error))?.pop() {
+    match saved_before(api, who, refused).await?.pop() {
         Some((_, refund)) => Ok(Json(refund).into_response()),
         None => Err(problem),
     }
+}
+
+/// Those of these refused refunds that are saved with the same content: the place of each, and its present row. The look is a
+/// list of the caller's, so that nobody keeps Postgres busy by refunds that are refused.
+pub(super) async fn saved_before(
+    api: &Api,
+    who: &Who,
+    refused: Vec<NewRefund>,
+) -> Result<Vec<(usize, Refund)>, Problem> {
+    if refused.is_empty() {
+        return Ok(Vec::new());
+    }
+    let store = api.node.store.clone();
+    let look = async move { store.saved_before(&refused).await.map_err(|error| Problem::store(&error)) };
+    api.lists.place(who).await.read(look).await
 }
 
 /// The trace that a request belongs to. As the standard demands, a bad header counts for nothing, and so do several.
