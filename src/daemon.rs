@@ -60,6 +60,8 @@ pub struct Daemon {
     config: Mutex<Arc<Config>>,
     /// The address at which this node logs in to Postgres until it is started again.
     postgres_url: SecretString,
+    /// The password of `password_file` with which it logs in.
+    postgres_password: Mutex<Option<SecretString>>,
     access: Access,
     settler: JoinHandle<()>,
     listeners: Listeners,
@@ -136,6 +138,7 @@ impl Daemon {
         let daemon = Daemon {
             config: Mutex::new(Arc::clone(&config)),
             postgres_url: config.postgres.url.clone(),
+            postgres_password: Mutex::new(config.postgres.password.clone()),
             access,
             node,
             wake_ups,
@@ -223,21 +226,19 @@ impl Daemon {
     }
 
     /// Takes over a new password for Postgres. It comes first: after a change of the role's password the old one may let
-    /// this node in no more, and nothing else could be reloaded.
+    /// this node in no more, and nothing else could be reloaded. It stays, whatever becomes of the rest of the reload.
     async fn take_password(&self, new: &Config) -> Result<(), StoreError> {
-        let old = self.config();
-        let shown = |config: &Config| config.postgres.password.as_ref().map(|p| p.expose_secret().to_owned());
         // A new address needs a restart, and its password belongs to it.
         let is_here = new.postgres.url.expose_secret() == self.postgres_url.expose_secret();
-        if let Some(password) = shown(new)
-            && is_here
-            && shown(&old).as_ref() != Some(&password)
-        {
-            self.node.store.take_password(&password).await?;
-            // What Postgres took stays, whatever becomes of the rest of the reload.
-            let mut taken = Config::clone(&old);
-            taken.postgres.password = Some(password.into());
-            *self.config.locked() = Arc::new(taken);
+        let Some(password) = new.postgres.password.as_ref().filter(|_| is_here) else { return Ok(()) };
+        let is_in_use = self
+            .postgres_password
+            .locked()
+            .as_ref()
+            .is_some_and(|used| used.expose_secret() == password.expose_secret());
+        if !is_in_use {
+            self.node.store.take_password(password.expose_secret()).await?;
+            *self.postgres_password.locked() = Some(password.clone());
             tracing::info!("New connections to Postgres log in with the new password");
         }
         Ok(())
