@@ -117,13 +117,18 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
         // After a quote that is never closed, the cell ends with line feeds that begin no line.
         let last = bytes.iter().next_back().filter(|_| is_over.get()).unwrap_or_default();
         let no_lines = last.iter().rev().take_while(|byte| **byte == b'\n').count() as u64;
-        let lines = 1 + within - no_lines;
+        // A payload may have several lines. Any other cell with a line feed comes from a quote that is not closed.
+        let mut is_joined = true;
         let refund = match StringRecord::from_byte_record(std::mem::take(&mut bytes)) {
             Ok(record) => {
                 let refund = if is_over.get() {
                     Err(vec!["a quote in it is never closed, so no line after it was read".to_owned()])
                 } else if record.len() == columns.len() {
-                    object(&columns, &record).and_then(|json| check(&json, config))
+                    let json = object(&columns, &record);
+                    let mut cells = columns.iter().zip(&record);
+                    is_joined = json.is_err()
+                        || cells.any(|(column, cell)| column != "payload" && cell.contains('\n'));
+                    json.and_then(|json| check(&json, config))
                 } else {
                     let (cells, columns) = (record.len(), columns.len());
                     Err(vec![format!("has {cells} cells; the first line names {columns} columns")])
@@ -139,6 +144,7 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
         // A quote that is never closed takes the last line feed into its cell. Only such a record ends with the file.
         let ends = u64::from(!is_over.get());
         let line = reader.position().line() - ends - within;
+        let lines = if is_joined { 1 + within - no_lines } else { 1 };
         let refund = refund.map_err(|mut wrong| {
             if lines > 1 && !is_over.get() {
                 let last = line + lines - 1;
