@@ -195,7 +195,7 @@ impl Metrics {
             late_answers_differ: shown(
                 page,
                 "late_answers_differ",
-                "Answers that came after their lease had ended and contradict a refund that has succeeded",
+                "Answers that came after their lease had ended and contradict their refund",
             ),
             stranded: shown(page, "stranded", "Stranded refunds that recovery put back into their bucket"),
             saved: shown(
@@ -337,7 +337,7 @@ impl Metrics {
         self.late_answers_differ.get_or_create_owned(&ByChannel { channel: channel.to_string() });
     }
 
-    /// Counts a late answer that contradicts a refund that has succeeded.
+    /// Counts a late answer that contradicts its refund.
     pub fn late_answer_differs(&self, channel: &str) {
         self.late_answers_differ.get_or_create_owned(&ByChannel { channel: channel.to_owned() }).inc();
     }
