@@ -1,11 +1,13 @@
 //! Saves one refund by POST, and has the problems that single refunds and batches share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use tokio::time::timeout;
 
 use super::body::{self, BodyKind};
 use super::who::OrderRefused;
@@ -19,6 +21,9 @@ use crate::store::{Saved, StoreError};
 
 /// How long a caller should wait when the backlog is full. It drains at the bank's rate, so sooner is pointless.
 const FULL_RETRY_AFTER_S: u32 = 10;
+
+/// How long a request waits for its place to look up refunds that laws refuse.
+const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
 
 /// `POST /v1/refunds`.
 pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> Result<Response, Problem> {
@@ -94,7 +99,8 @@ async fn repeat_or(
 }
 
 /// Those of these refused refunds that are saved with the same content: the place of each, and its present row. The look is a
-/// list of the caller's, so that nobody keeps Postgres busy by refunds that are refused.
+/// list of the caller's, so that nobody keeps Postgres busy by refunds that are refused. It waits for its place for a moment only:
+/// a batch in it holds one of the places of all batches.
 pub(super) async fn saved_before(
     api: &Api,
     who: &Who,
@@ -105,7 +111,10 @@ pub(super) async fn saved_before(
     }
     let store = api.node.store.clone();
     let look = async move { store.saved_before(&refused).await.map_err(|error| Problem::store(&error)) };
-    api.lists.place(who).await.read(look).await
+    let place = timeout(LOOK_UP_WAIT, api.lists.place(who)).await;
+    let busy =
+        |_| Problem::busy("refunds that may be saved already could not be looked up yet; repeating is safe");
+    place.map_err(busy)?.read(look).await
 }
 
 /// The trace that a request belongs to. As the standard demands, a bad header counts for nothing, and so do several.
