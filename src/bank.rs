@@ -42,6 +42,7 @@ pub use door::SendDeadline;
 pub use pool::{AddressTimes, Pool, Reserved, Unreachable, Want};
 use settings::ConnectionSettings;
 pub use slept::Slept;
+pub use tls::refresh_system_roots;
 pub use token::Tokens;
 use token::{BankToken, RefusedToken};
 pub use webhook::{NotDelivered, Webhook, WebhookKey, WebhookTarget};

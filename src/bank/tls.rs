@@ -1,7 +1,7 @@
 //! TLS to a bank: which certificates are trusted, which one is shown, and whether the bank asked for one.
 
 use std::cell::Cell;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
@@ -9,6 +9,7 @@ use rustls::{ClientConfig, RootCertStore, SignatureScheme};
 use tokio_rustls::TlsConnector;
 
 use crate::channel::{ClientIdentity, Roots};
+use crate::lock::Lock;
 
 /// Why a channel cannot speak TLS.
 #[derive(Debug, thiserror::Error)]
@@ -21,22 +22,32 @@ pub enum TlsError {
     Library(#[source] rustls::Error),
 }
 
+/// The system's roots as they were read last.
+#[derive(Clone)]
+struct System {
+    roots: Arc<RootCertStore>,
+    /// Channels without certificates of their own share it.
+    config: Arc<ClientConfig>,
+    /// How often other roots were read since the first time.
+    changes: u64,
+}
+
+/// `None` until a channel needs the roots. A store without any is not kept: they may be installed.
+static SYSTEM: Mutex<Option<System>> = Mutex::new(None);
+
 /// TLS for one channel: with its own roots and no others, or with the system's.
 pub(super) fn connector(
     roots: Option<&Roots>,
     identity: Option<&ClientIdentity>,
 ) -> Result<TlsConnector, TlsError> {
-    static OF_ALL: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    if roots.is_none() && identity.is_none() {
-        // Channels without certificates of their own share one configuration.
-        if let Some(config) = OF_ALL.get() {
-            return Ok(Arc::clone(config).into());
-        }
-        let config = config(system_roots()?, None)?;
-        return Ok(Arc::clone(OF_ALL.get_or_init(|| config)).into());
-    }
     let trusted = match roots {
-        None => system_roots()?,
+        None => {
+            let system = system()?;
+            if identity.is_none() {
+                return Ok(system.config.into());
+            }
+            system.roots
+        }
         Some(own) => {
             let mut store = RootCertStore::empty();
             store.add_parsable_certificates(own.0.iter().cloned());
@@ -46,15 +57,36 @@ pub(super) fn connector(
     Ok(config(trusted, identity)?.into())
 }
 
-/// The system's roots, read once.
-fn system_roots() -> Result<Arc<RootCertStore>, TlsError> {
-    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
-    let roots = ROOTS.get_or_init(|| {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        Arc::new(roots)
-    });
-    if roots.is_empty() { Err(TlsError::NoRoots) } else { Ok(Arc::clone(roots)) }
+fn system() -> Result<System, TlsError> {
+    let mut kept = SYSTEM.locked();
+    if let Some(system) = &*kept {
+        return Ok(system.clone());
+    }
+    let system = read_system(0)?;
+    Ok(kept.insert(system).clone())
+}
+
+/// Reads the system's roots again, if a channel uses them. Answers a number that differs after the roots have changed.
+/// If there are none any more, the old ones stay.
+pub fn refresh_system_roots() -> u64 {
+    let mut kept = SYSTEM.locked();
+    let Some(system) = &mut *kept else { return 0 };
+    if let Ok(now) = read_system(system.changes + 1)
+        && now.roots.roots != system.roots.roots
+    {
+        *system = now;
+    }
+    system.changes
+}
+
+fn read_system(changes: u64) -> Result<System, TlsError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        return Err(TlsError::NoRoots);
+    }
+    let roots = Arc::new(roots);
+    Ok(System { config: config(Arc::clone(&roots), None)?, roots, changes })
 }
 
 fn config(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::startup::publish_second_person;
 use super::workers::Workers;
 use super::{Daemon, Reloaded};
+use crate::bank::refresh_system_roots;
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::node::running::Running;
@@ -34,6 +35,7 @@ impl Daemon {
                 bank_address: channel.bank_address(),
             })
             .collect();
+        let roots = refresh_system_roots();
         // The clients come first: a channel without a usable client must fail the reload before anything changes.
         let banks = Workers::banks(&channels)?;
         let rules = config.limits.values().map(|limit| (&limit.name, &limit.rule));
@@ -64,7 +66,7 @@ impl Daemon {
         let limits = config.limits.values().map(AsRef::as_ref);
         self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
         self.wake_ups.set_capacity(config.bucket.capacity);
-        Ok(self.workers.fit(&channels, banks, &self.supervisor))
+        Ok(self.workers.fit(&channels, banks, roots, &self.supervisor))
     }
 
     /// Ends the breakers' suspensions of channels that have no breaker now. All nodes know the new configuration by then,

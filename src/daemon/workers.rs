@@ -29,7 +29,16 @@ pub(super) struct Workers {
     /// The wake-ups of the buckets of inquiries.
     inquiry_wake_ups: WakeUps,
     outbox: mpsc::Sender<Settled>,
-    running: Mutex<HashMap<ChannelName, (Arc<Channel>, CancellationToken)>>,
+    running: Mutex<HashMap<ChannelName, RunningChannel>>,
+}
+
+/// What the workers of a channel were started with.
+#[derive(Debug)]
+struct RunningChannel {
+    channel: Arc<Channel>,
+    /// The number of the system's roots.
+    roots: u64,
+    stop: CancellationToken,
 }
 
 impl Workers {
@@ -54,11 +63,13 @@ impl Workers {
             .map_err(|error| anyhow::Error::new(error).context("failed to prepare a channel"))
     }
 
-    /// Starts, replaces and stops workers until they match `channels`.
+    /// Starts, replaces and stops workers until they match `channels`, and those without roots of their own `roots`, the number of
+    /// the system's roots.
     pub fn fit(
         &self,
         channels: &[Arc<Channel>],
         mut banks: HashMap<ChannelName, Bank>,
+        roots: u64,
         supervisor: &Supervisor,
     ) -> Reloaded {
         let mut done = Reloaded::default();
@@ -66,16 +77,18 @@ impl Workers {
         let gone: Vec<ChannelName> =
             running.keys().filter(|name| channels.iter().all(|c| c.name != **name)).cloned().collect();
         for name in gone {
-            if let Some((_, stop)) = running.remove(&name) {
-                stop.cancel();
+            if let Some(old) = running.remove(&name) {
+                old.stop.cancel();
                 done.stopped.push(name);
             }
         }
         for channel in channels {
             match running.get(&channel.name) {
-                Some((old, _)) if old == channel => continue,
-                Some((_, stop)) => {
-                    stop.cancel();
+                Some(old) if old.channel == *channel && (old.roots == roots || channel.roots.is_some()) => {
+                    continue;
+                }
+                Some(old) => {
+                    old.stop.cancel();
                     done.changed.push(channel.name.clone());
                 }
                 None => done.started.push(channel.name.clone()),
@@ -83,7 +96,8 @@ impl Workers {
             let Some(bank) = banks.remove(&channel.name) else { continue };
             let bank = Arc::new(bank);
             let stop = self.node.stop.child_token();
-            running.insert(channel.name.clone(), (Arc::clone(channel), stop.clone()));
+            let started = RunningChannel { channel: Arc::clone(channel), roots, stop: stop.clone() };
+            running.insert(channel.name.clone(), started);
             let sends = ChannelWorker::sends(
                 self.node.clone(),
                 self.wake_ups.clone(),
@@ -109,8 +123,8 @@ impl Workers {
 
     /// Signals all workers to stop; does not wait for their end.
     pub fn stop(&self) {
-        for (_, stop) in self.running.locked().values() {
-            stop.cancel();
+        for one in self.running.locked().values() {
+            one.stop.cancel();
         }
     }
 }
