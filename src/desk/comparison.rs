@@ -47,9 +47,9 @@ impl BacklogForecast {
         }
     }
 
-    /// Whether more refunds will be late than in the other forecast.
+    /// Whether more refunds will be late than in the other forecast. Of one that is not known, none count as late.
     pub fn is_later_than(&self, other: &BacklogForecast) -> bool {
-        self.late.zip(other.late).is_some_and(|(own, other)| own > other)
+        self.late.is_some_and(|own| own > other.late.unwrap_or(0))
     }
 }
 

@@ -66,4 +66,9 @@ async fn a_deadline_that_cannot_be_kept_is_foretold() {
     let over = scratch.store.forecast(&rates(20.0)).await.unwrap();
     assert_eq!((over.len(), over[0].late, over[0].from), (1, 0, None));
     assert_eq!(scratch.store.census().await.unwrap()[0].late, None);
+
+    // Without limits a channel has no rate, and nothing is said of its deadlines.
+    scratch.store.forecast(&rates(2.0)).await.unwrap();
+    scratch.store.forecast(&[("globex", 0.01)]).await.unwrap();
+    assert_eq!(scratch.store.census().await.unwrap()[0].late, None);
 }

@@ -23,6 +23,9 @@
         update refundd.channels c set late = a.late, late_from = a.late_from
           from ahead a where c.channel = a.channel and (c.late, c.late_from) is distinct from (a.late::integer, a.late_from)
         returning c.channel
+    ), unlimited as (
+        -- No rate, no forecast: the channel lost its limits, or is run no more.
+        update refundd.channels c set late = 0, late_from = null where c.late > 0 and c.channel <> all(:channel)
     )
     select a.channel, a.late, (extract(epoch from a.late_from) * 1000000)::bigint as from_us
       from ahead a join before on before.channel = a.channel
