@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::bank::Slept;
 use crate::bucket::Acquired;
 use crate::crash;
 use crate::limiter::{Limit, Permit, timing};
@@ -54,6 +55,7 @@ pub async fn acquire(
     }
     // Redis may have to be restored from the ledger first, by this node or by another one.
     for _ in 0..Node::TRIES {
+        let slept = Slept::now();
         match node.bucket.acquire(limit, want).await? {
             Acquired::Granted { permits, left } => {
                 crash::point("spending");
@@ -70,7 +72,7 @@ pub async fn acquire(
                 {
                     // A service uses a permit that it gets, however little of its span is left. So no permit whose
                     // span is over may be handed out.
-                    Spent::Yes if are_over(&permits, Instant::now()) => {
+                    Spent::Yes if are_over(&permits, Instant::now(), slept) => {
                         return Ok(AcquireOutcome::Unsure("the ledger was slower than the permits live"));
                     }
                     Spent::Yes => {
@@ -105,9 +107,11 @@ fn paused(until: Option<Until>) -> AcquireOutcome {
     AcquireOutcome::Paused { retry_after: left.min(Duration::from_mins(1)) }
 }
 
-/// Whether at least one of the permits can no longer be used.
-fn are_over(permits: &[Permit], now: Instant) -> bool {
-    permits.iter().filter_map(|permit| permit.span).any(|span| span.closes <= now)
+/// Whether at least one of the permits can no longer be used. While a machine sleeps, its [`Instant`]s stand still: if it slept
+/// since the grant, nobody knows how much of a span is left.
+fn are_over(permits: &[Permit], now: Instant, granted: Slept) -> bool {
+    let mut spans = permits.iter().filter_map(|permit| permit.span);
+    spans.any(|span| span.closes <= now || granted.has_slept_since())
 }
 
 #[cfg(test)]
@@ -119,7 +123,15 @@ mod tests {
     fn a_permit_that_the_ledger_took_too_late_is_handed_to_nobody() {
         let now = Instant::now();
         let permit = Permit { numbers: Vec::new(), span: Some(Span::translate(0, 10_000, 0, now, now)) };
-        assert!(!are_over(std::slice::from_ref(&permit), now + Duration::from_millis(9)));
-        assert!(are_over(&[permit], now + Duration::from_millis(10)));
+        let permits = [permit];
+        assert!(!are_over(&permits, now + Duration::from_millis(9), Slept::now()));
+        assert!(are_over(&permits, now + Duration::from_millis(10), Slept::now()));
+    }
+
+    #[test]
+    fn a_permit_is_handed_to_nobody_after_the_machine_slept() {
+        let now = Instant::now();
+        let permits = [Permit { numbers: Vec::new(), span: Some(Span::translate(0, 10_000, 0, now, now)) }];
+        assert!(are_over(&permits, now, Slept::a_second_ago()));
     }
 }
