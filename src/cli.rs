@@ -37,7 +37,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::open::{channel_exists, load, reached, store};
+use self::open::{channel_exists, load, load_postgres, reached, store};
 use self::person::{By, keeps_the_laws};
 use crate::config::{Config, ConfigError};
 use crate::refund::text;
@@ -209,10 +209,12 @@ pub fn main() -> ExitCode {
 async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let file = cli.config.config;
     let load = || load(file.as_ref());
+    // What people need at night needs no more of the file than this.
+    let postgres = || load_postgres(file.as_ref());
     match cli.command {
         Command::Run(args) => run::run(args, file).await,
         Command::Migrate => {
-            let store = reached(&load()?).await?;
+            let store = reached(&postgres()?).await?;
             let schema =
                 progress::beside(|line| store.migrate_telling(move |step| line.set(step.to_string())))
                     .await?;
@@ -229,15 +231,15 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Playground(command) => playground::run(command).await,
         Command::Enqueue(args) => enqueue::enqueue(args, &load()?).await,
         Command::Import(args) => import::import(args, &load()?).await,
-        Command::Export(args) => export::export(args, &store(&load()?).await?).await,
-        Command::Status(args) => status::status(args, &load()?).await,
-        Command::Show(args) => show::show(args, &load()?).await,
-        Command::Pause(args) => pause::pause(args, &store(&load()?).await?).await,
-        Command::Resume(args) => pause::resume(args, &store(&load()?).await?).await,
-        Command::Log(args) => log::log(args, &store(&load()?).await?).await,
-        Command::Cancel(args) => cancel::cancel(args, &load()?).await,
-        Command::Move(args) => moving::moving(args, &load()?).await,
-        Command::Review(args) => review::review(&args, &store(&load()?).await?).await,
+        Command::Export(args) => export::export(args, &store(&postgres()?).await?).await,
+        Command::Status(args) => status::status(args, &postgres()?, load().ok().as_ref()).await,
+        Command::Show(args) => show::show(args, &store(&postgres()?).await?).await,
+        Command::Pause(args) => pause::pause(args, &store(&postgres()?).await?).await,
+        Command::Resume(args) => pause::resume(args, &store(&postgres()?).await?).await,
+        Command::Log(args) => log::log(args, &store(&postgres()?).await?).await,
+        Command::Cancel(args) => cancel::cancel(args, &postgres()?, load().ok().as_ref()).await,
+        Command::Move(args) => moving::moving(args, &postgres()?, load().ok().as_ref()).await,
+        Command::Review(args) => review::review(&args, &store(&postgres()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
         Command::Token(args) => token::token(&args),
         Command::Completions(args) => completions::completions(&args, tree()),

@@ -128,10 +128,17 @@ impl Config {
     /// [`ConfigError::Read`] when the file cannot be read; [`ConfigError::Refused`] when it has
     /// faults.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
-        let path = path.unwrap_or(Path::new(Self::DEFAULT_PATH));
-        let text =
-            fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse(&text, &path.display().to_string(), &|name| std::env::var(name).ok())
+        Self::load_part(path, Self::read)
+    }
+
+    /// Reads `[postgres]` of the file at `path` and nothing else, for commands that need no more. So neither a fault in
+    /// another section nor a secret that only nodes may read keeps a person from pausing a channel.
+    ///
+    /// # Errors
+    /// [`ConfigError::Read`] when the file cannot be read; [`ConfigError::Refused`] when it is not TOML, or when this
+    /// section has faults.
+    pub fn load_postgres(path: Option<&Path>) -> Result<Postgres, ConfigError> {
+        Self::load_part(path, |root| Postgres::read(&root.section("postgres")))
     }
 
     /// Checks the `text` of a configuration file. Names of files in it are relative to the folder of
@@ -144,11 +151,30 @@ impl Config {
         file_name: &str,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Config, ConfigError> {
+        Self::parse_part(text, file_name, env, Self::read)
+    }
+
+    fn load_part<T>(
+        path: Option<&Path>,
+        read: impl FnOnce(&Section<'_>) -> Option<T>,
+    ) -> Result<T, ConfigError> {
+        let path = path.unwrap_or(Path::new(Self::DEFAULT_PATH));
+        let text =
+            fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse_part(&text, &path.display().to_string(), &|name| std::env::var(name).ok(), read)
+    }
+
+    fn parse_part<T>(
+        text: &str,
+        file_name: &str,
+        env: &dyn Fn(&str) -> Option<String>,
+        read: impl FnOnce(&Section<'_>) -> Option<T>,
+    ) -> Result<T, ConfigError> {
         let source = Source::new(file_name, text, env);
         let table = source.table()?;
         let root = Section::root(&source, &table);
-        match Self::read(&root) {
-            Some(config) if source.complaint_count() == 0 => Ok(config),
+        match read(&root) {
+            Some(part) if source.complaint_count() == 0 => Ok(part),
             _ => Err(source.refusal()),
         }
     }

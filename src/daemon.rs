@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 
 use crate::bank::Webhook;
 use crate::bucket::{Bucket, BucketKind};
-use crate::config::{Config, RecoverySection};
+use crate::config::{Config, Postgres, RecoverySection};
 use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
 use crate::heartbeat::Heartbeat;
@@ -74,9 +74,9 @@ pub struct Daemon {
 /// # Errors
 /// When the url cannot be parsed. An unreachable Postgres is no error: the first connection is made when it is
 /// needed.
-pub fn open_store(config: &Config, connections: u32) -> anyhow::Result<Store> {
-    let password = config.postgres.password.as_ref().map(ExposeSecret::expose_secret);
-    Store::open(config.postgres.url.expose_secret(), password, connections).context("[postgres] url")
+pub fn open_store(postgres: &Postgres, connections: u32) -> anyhow::Result<Store> {
+    let password = postgres.password.as_ref().map(ExposeSecret::expose_secret);
+    Store::open(postgres.url.expose_secret(), password, connections).context("[postgres] url")
 }
 
 /// Logs what an operator should know about the callers of a configuration.
@@ -101,7 +101,7 @@ impl Daemon {
         let bound = listeners::bind(&config.http)?;
         let webhook =
             config.notify.as_ref().map(Webhook::new).transpose().context("failed to prepare [notify]")?;
-        let store = open_store(&config, config.postgres.connections)?;
+        let store = open_store(&config.postgres, config.postgres.connections)?;
         let redis = &config.redis;
         let bucket = match config.bucket.kind {
             BucketKind::Memory => Bucket::in_memory(redis.clock_tolerance).context("[bucket] kind")?,

@@ -94,12 +94,12 @@ pub(super) struct BulkWork<'a> {
 impl<'a> BulkWork<'a> {
     pub(super) fn new(
         store: &'a Store,
-        config: &Config,
+        config: Option<&Config>,
         bulk: Bulk,
         is_dry: bool,
         words: Words<'a>,
     ) -> BulkWork<'a> {
-        let bucket = if is_dry { None } else { bucket(config) };
+        let bucket = config.filter(|_| !is_dry).and_then(bucket);
         BulkWork { store, bulk, is_dry, words, done: Sums::default(), bucket }
     }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::bulk::{BulkWork, Manner, Which, Words};
 use crate::bulk::{Bulk, Deed};
 use crate::caller::Names;
-use crate::config::Config;
+use crate::config::{Config, Postgres};
 use crate::refund::text::shown;
 use crate::store::Canceller;
 
@@ -42,9 +42,13 @@ struct Named {
     channel: Option<String>,
 }
 
-pub(super) async fn cancel(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
+pub(super) async fn cancel(
+    args: Args,
+    postgres: &Postgres,
+    config: Option<&Config>,
+) -> anyhow::Result<ExitCode> {
     let Args { named: Named { refs, file, channel }, manner } = args;
-    let store = super::store(config).await?;
+    let store = super::store(postgres).await?;
     let canceller = Canceller {
         // A refund of the backlog that somebody moves away meanwhile stays.
         channels: channel.clone().map_or(Names::All, |channel| Names::These([channel].into())),

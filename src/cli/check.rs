@@ -49,7 +49,7 @@ pub(super) async fn check(args: &Args, config: &Config) -> anyhow::Result<ExitCo
     }
     if args.against_database {
         let places = config.channels.values().map(|channel| (&channel.name, channel.bank_address()));
-        let left_behind = super::store(config).await?.left_behind(places).await?;
+        let left_behind = super::store(&config.postgres).await?.left_behind(places).await?;
         if !args.json && left_behind.is_empty() {
             println!("This file names every address to which a refund may have been sent.");
         }
@@ -60,7 +60,7 @@ pub(super) async fn check(args: &Args, config: &Config) -> anyhow::Result<ExitCo
         }
     }
     if args.against_running {
-        return against_running::compare(config, &super::store(config).await?, args.json).await;
+        return against_running::compare(config, &super::store(&config.postgres).await?, args.json).await;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -42,7 +42,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
-    let store = super::store(config).await?;
+    let store = super::store(&config.postgres).await?;
     let mut fields = Map::new();
     let amount =
         args.amount_minor.parse::<i64>().map_or_else(|_| Value::from(args.amount_minor), Value::from);

@@ -91,7 +91,7 @@ pub(super) async fn import(args: Args, config: &Config) -> anyhow::Result<ExitCo
         );
         return Ok(ExitCode::from(2));
     }
-    let store = super::store(config).await?;
+    let store = super::store(&config.postgres).await?;
     let path = args.file.display().to_string();
     let source = Source { file: &args.file, format, config };
     let before = match &args.expect {

@@ -8,7 +8,7 @@ use anyhow::bail;
 use super::bulk::{BulkWork, Manner, Which, Words};
 use crate::bulk::{Bulk, Deed};
 use crate::caller::Names;
-use crate::config::Config;
+use crate::config::{Config, Postgres};
 use crate::refund::text::shown;
 use crate::store::Move;
 
@@ -41,12 +41,16 @@ pub(super) struct Args {
     manner: Manner,
 }
 
-pub(super) async fn moving(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
+pub(super) async fn moving(
+    args: Args,
+    postgres: &Postgres,
+    config: Option<&Config>,
+) -> anyhow::Result<ExitCode> {
     let Args { from, to, refs, file, manner } = args;
     if from == to {
         bail!("--from and --to both name channel {}: name another channel; nothing was changed", shown(&to));
     }
-    let store = super::store(config).await?;
+    let store = super::store(postgres).await?;
     let (who, why) = (manner.by.name()?, manner.reason()?);
     super::channel_exists(&store, "--from", &from).await?;
     super::channel_exists(&store, "--to", &to).await?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 
-use crate::config::Config;
+use crate::config::{Config, Postgres};
 use crate::store::Store;
 
 /// The named configuration file, or the one in the usual place.
@@ -25,16 +25,21 @@ pub(super) fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
     Ok(Config::load(Some(&path(file)?))?)
 }
 
+/// Reads `[postgres]` of the configuration file, and nothing else.
+pub(super) fn load_postgres(file: Option<&PathBuf>) -> anyhow::Result<Postgres> {
+    Ok(Config::load_postgres(Some(&path(file)?))?)
+}
+
 /// The database of a configuration, which answered.
-pub(super) async fn reached(config: &Config) -> anyhow::Result<Store> {
-    let store = crate::daemon::open_store(config, 2)?;
+pub(super) async fn reached(postgres: &Postgres) -> anyhow::Result<Store> {
+    let store = crate::daemon::open_store(postgres, 2)?;
     store.reach().await?;
     Ok(store)
 }
 
 /// The database of a configuration, with its schema.
-pub(super) async fn store(config: &Config) -> anyhow::Result<Store> {
-    let store = reached(config).await?;
+pub(super) async fn store(postgres: &Postgres) -> anyhow::Result<Store> {
+    let store = reached(postgres).await?;
     // A role that may not look at the version learns from its own statement what it may not do.
     if let Ok(schema) = store.schema().await {
         if schema.applied == 0 {

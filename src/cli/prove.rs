@@ -70,7 +70,7 @@ struct Target {
 }
 
 pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
-    let store = super::store(config).await?;
+    let store = super::store(&config.postgres).await?;
     if let Some(channel) = &args.target.journal {
         return journal::prove(&store, channel.as_deref(), &args.heads, args.json).await;
     }

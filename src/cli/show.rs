@@ -8,7 +8,6 @@ use anyhow::bail;
 use serde_json::json;
 
 use crate::caller::Names;
-use crate::config::Config;
 use crate::desk;
 use crate::desk::channel::ChannelStatus;
 use crate::desk::forecasts::Measured;
@@ -30,15 +29,14 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) async fn show(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
-    let store = super::store(config).await?;
+pub(super) async fn show(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
     let found = store.find(&args.name, &Names::All, MOST).await?;
     let story = match found.as_slice() {
         [] => bail!(
             "no refund has the ref, id, request id, bank reference or payment ref `{}`",
             shown(&args.name)
         ),
-        [Found { refund, .. }] => story(&store, refund.clone()).await?,
+        [Found { refund, .. }] => story(store, refund.clone()).await?,
         _ => None,
     };
     let page = if args.json {

@@ -18,7 +18,7 @@ use serde_json::json;
 use self::look::{Look, look};
 use self::style::Style;
 pub(super) use self::style::{cut, span};
-use crate::config::Config;
+use crate::config::{Config, Postgres};
 use crate::refund::text::{shown, shown_json, shown_lines};
 use crate::store::Store;
 use crate::telemetry::chain;
@@ -38,8 +38,16 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
-    let store = super::store(config).await?;
+/// Stands in place of what Redis would say.
+const UNASKED: &str = "Redis was not asked: this user cannot use the whole configuration file. `refundd check` says why.";
+
+/// `config` is `None` if the file has faults, or secrets that this user may not read.
+pub(super) async fn status(
+    args: Args,
+    postgres: &Postgres,
+    config: Option<&Config>,
+) -> anyhow::Result<ExitCode> {
+    let store = super::store(postgres).await?;
     // A name without a channel, or a database that was never reached, is no outage to wait for.
     let mut drawn = page(&args, &store, config, Style::of_stdout()).await?;
     if !args.watch {
@@ -65,7 +73,7 @@ pub(super) async fn status(args: Args, config: &Config) -> anyhow::Result<ExitCo
     }
 }
 
-async fn page(args: &Args, store: &Store, config: &Config, style: Style) -> anyhow::Result<String> {
+async fn page(args: &Args, store: &Store, config: Option<&Config>, style: Style) -> anyhow::Result<String> {
     let mut seen = look(store, config).await?;
     if let Some(name) = &args.channel {
         seen.channels.retain(|channel| channel.channel == *name);
@@ -76,6 +84,7 @@ async fn page(args: &Args, store: &Store, config: &Config, style: Style) -> anyh
     }
     if args.json {
         let Look { channels, redis_trouble, reports } = seen;
+        let redis_trouble = if config.is_some() { redis_trouble } else { Some(UNASKED.to_owned()) };
         let nodes: serde_json::Map<_, _> = reports.into_iter().collect();
         let status = json!({ "channels": channels, "redis_trouble": redis_trouble, "nodes": nodes });
         return Ok(format!("{}\n", shown_json(serde_json::to_string_pretty(&status)?)));
@@ -90,6 +99,9 @@ async fn page(args: &Args, store: &Store, config: &Config, style: Style) -> anyh
     if let Some(trouble) = &seen.redis_trouble {
         let line = format!("Redis is away ({}); refunds are saved and wait.", shown(trouble));
         page.push_str(&style.line("", &line));
+    }
+    if config.is_none() {
+        page.push_str(&style.line("", UNASKED));
     }
     for line in nodes::of_channels(&seen.channels) {
         page.push_str(&style.line("", &shown(&line)));

@@ -253,7 +253,7 @@ async fn no_debug_text_has_a_secret() {
     let channel = config.channels.values().next().unwrap();
     shown.add("a channel", format!("{channel:?} {:?}", channel.inquiry));
     shown.add("a bank", format!("{:?}", Bank::new(channel).unwrap()));
-    let store = open_store(&config, 2).unwrap();
+    let store = open_store(&config.postgres, 2).unwrap();
     store.reach().await.unwrap();
     shown.add("the store", format!("{store:?}"));
     let daemon = Daemon::start(config, || {}).await.unwrap();

@@ -61,11 +61,11 @@ async fn a_postgres_that_demands_a_client_certificate_is_used_with_the_right_one
         );
         config(&lines, "url = \"redis://localhost\"").unwrap()
     };
-    let store = open_store(&of(&authority, Some(&clients)), 2).unwrap();
+    let store = open_store(&of(&authority, Some(&clients)).postgres, 2).unwrap();
     store.reach().await.unwrap();
     assert!(store.migrate().await.unwrap().is_enough());
     for (roots, shown) in [(&authority, None), (&authority, Some(&stranger)), (&stranger, Some(&clients))] {
-        let store = open_store(&of(roots, shown), 2).unwrap();
+        let store = open_store(&of(roots, shown).postgres, 2).unwrap();
         assert!(store.reach().await.is_err(), "{shown:?}");
     }
 }
@@ -76,7 +76,7 @@ async fn refusal_of_postgres(port: u16, authority: &Authority) -> Option<String>
         "url = \"postgres://refundd@localhost:{port}/payments\"\ntls = \"verify-full\"\nca_file = \"{}\"",
         authority.file().display()
     );
-    let store = open_store(&config(&lines, "url = \"redis://localhost\"").unwrap(), 2).unwrap();
+    let store = open_store(&config(&lines, "url = \"redis://localhost\"").unwrap().postgres, 2).unwrap();
     store.reach().await.err().map(|error| chain(&error).to_string())
 }
 

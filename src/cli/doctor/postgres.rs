@@ -27,7 +27,7 @@ pub(super) async fn findings(
     soon: Duration,
     now: Timestamp,
 ) -> (Vec<Finding>, Vec<ClockSample>) {
-    let store = match open_store(config, 2) {
+    let store = match open_store(&config.postgres, 2) {
         Ok(store) => store,
         Err(error) => return (vec![unreachable(&chain(error.as_ref()).to_string())], Vec::new()),
     };

@@ -23,12 +23,15 @@ pub(super) struct Look {
     pub reports: Vec<(String, Value)>,
 }
 
-pub(super) async fn look(store: &Store, config: &Config) -> anyhow::Result<Look> {
+pub(super) async fn look(store: &Store, config: Option<&Config>) -> anyhow::Result<Look> {
     let reports = store.status_reports().await?;
     let census = desk::census(store, &Measured::of_reports(reports.iter().map(|(_, report)| report))).await?;
     let mut limits = limits_of_channels(store).await?;
     let names: Vec<ChannelName> = census.iter().filter_map(|c| ChannelName::new(&c.channel).ok()).collect();
-    let (buckets, redis_trouble) = bucket_depths(config, &names).await;
+    let (buckets, redis_trouble) = match config {
+        Some(config) => bucket_depths(config, &names).await,
+        None => (Vec::new(), None),
+    };
     let depth = |channel: &str| {
         let at = names.iter().position(|n| n.as_str() == channel)?;
         buckets.get(at)?.as_ref().ok().map(|bucket| bucket.depth)

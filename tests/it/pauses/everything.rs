@@ -131,3 +131,39 @@ async fn permits_for_others_stop_when_every_channel_with_the_limit_is_paused() {
     until("permits are granted again", async || acquire().await.status == 200).await;
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_person_stops_and_decides_although_the_file_has_a_secret_that_only_nodes_may_read_and_other_faults() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", SHARED).await;
+    scratch.insert("acme", "R-", 1).await;
+    until("it is sent", async || scratch.count(State::Succeeded).await == 1).await;
+    let faulty = format!("{SHARED}authorization_file = \"of-the-nodes\"\nmisspelt = 1\n");
+    assert_eq!(run(&scratch, &faulty, &["check"]).0, Some(1));
+    let well = |args: &[&str]| {
+        let (code, said) = run(&scratch, &faulty, args);
+        assert_eq!(code, Some(0), "{args:?}: {said}");
+        said
+    };
+    well(&["pause", "--all", "--reason", "everything is wrong"]);
+    scratch.insert("acme", "S-", 2).await;
+    for (args, says) in [
+        (&["status"][..], "Redis was not asked"),
+        (&["status", "acme", "--json"], "Redis was not asked"),
+        (&["log"], "everything is wrong"),
+        (&["show", "R-1"], "succeeded"),
+        (&["review"], ""),
+        (&["cancel", "S-1", "--reason", "saved in error"], "1 cancelled"),
+        (&["move", "S-2", "--from", "acme", "--to", "eu", "--reason", "another account"], "1 moved"),
+        (&["migrate"], "The schema is at version"),
+        (&["resume", "--all", "--reason", "it was a false alarm"], ""),
+    ] {
+        let said = well(args);
+        assert!(said.contains(says), "{args:?}: {said}");
+    }
+    // A fault of the section itself still counts.
+    let (code, said) = run(&scratch, &format!("{SHARED}[postgres.misspelt]\n"), &["status"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("misspelt"), "{said}");
+    node.stop().await;
+}
