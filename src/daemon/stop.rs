@@ -90,7 +90,7 @@ impl Daemon {
         {
             for (id, channel) in left {
                 tracing::warn!(
-                    refund.id = id,
+                    refund.id = %id,
                     channel.name = channel,
                     "Refund {id} is left under this node's lease; it becomes unknown when the lease ends"
                 );

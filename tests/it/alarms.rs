@@ -119,17 +119,23 @@ fn every_alarm_has_an_entry_in_the_runbook_and_a_test_in_which_it_fires() {
 fn the_runbooks_table_of_alarms_is_that_of_the_file() {
     let runbook = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbook.md");
     let runbook = std::fs::read_to_string(runbook).unwrap();
-    let rows: Vec<(String, String, String)> = runbook
+    let rows: Vec<(String, String, bool, String)> = runbook
         .lines()
         .filter(|line| line.starts_with("| `Refundd"))
         .map(|line| {
             let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-            let [alert, wait, _, entry] = cells.try_into().unwrap_or_else(|_| panic!("four cells: {line}"));
+            let [alert, wait, night, _, entry] =
+                cells.try_into().unwrap_or_else(|_| panic!("five cells: {line}"));
+            assert!(matches!(night, "page" | "wait"), "{line}");
             let anchor = entry.rsplit_once("](#").map_or("", |(_, anchor)| anchor.trim_end_matches(')'));
-            (alert.trim_matches('`').to_owned(), wait.to_owned(), format!("runbook.md#{anchor}"))
+            let pages = night == "page";
+            (alert.trim_matches('`').to_owned(), wait.to_owned(), pages, format!("runbook.md#{anchor}"))
         })
         .collect();
-    let wanted: Vec<_> = rules().into_iter().map(|rule| (rule.alert, rule.wait, rule.runbook)).collect();
+    let wanted: Vec<_> = rules()
+        .into_iter()
+        .map(|rule| (rule.alert, rule.wait, rule.severity == "critical", rule.runbook))
+        .collect();
     assert_eq!(rows, wanted);
 }
 
