@@ -194,7 +194,7 @@ impl Config {
         warnings.extend(self.unused_limits().map(|limit| {
             format!("no channel names limit `{limit}`, so it slows no refund; only `acquire` counts by it")
         }));
-        warnings.extend(review::warnings(&self.callers));
+        warnings.extend(review::warnings(&self.callers, self.channels.keys()));
         warnings
     }
 

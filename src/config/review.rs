@@ -2,12 +2,12 @@
 //!
 //! A decision of `ready` after an uncertain send needs one in any case; no key changes that.
 
-use crate::caller::Callers;
 use crate::caller::scope::CallerScope;
-use crate::refund::AmountBounds;
+use crate::caller::{Caller, Callers};
+use crate::refund::{AmountBounds, ChannelName};
 
 use super::amounts;
-use super::section::Section;
+use super::section::{Section, listed};
 
 pub(super) const KEYS: &[&str] = &["second_person_above"];
 /// The database takes amounts of up to 18 digits here.
@@ -21,18 +21,32 @@ pub(super) fn read(section: &Section<'_>) -> AmountBounds {
     amounts::read(section, "second_person_above", 0..=MOST, law, empty)
 }
 
-/// Warnings about callers whose proposals no other caller may approve.
-pub(super) fn warnings(callers: &Callers) -> Vec<String> {
+/// Warnings about callers whose proposals no other caller may approve, on all or on some of these channels.
+pub(super) fn warnings<'a>(callers: &Callers, channels: impl Iterator<Item = &'a ChannelName>) -> Vec<String> {
+    let channels: Vec<&str> = channels.map(ChannelName::as_str).collect();
     let all = || callers.0.values();
     let reviewers = all().filter(|caller| caller.may.contains(&CallerScope::Review));
-    let alone = reviewers.filter(|caller| {
-        !all().any(|other| other.name != caller.name && other.may.contains(&CallerScope::Approve))
-    });
-    let warning = |name| {
-        format!(
-            "caller `{name}` may `review`, and no other caller may `approve`, so only `refundd review approve` can approve what this \
-             caller proposes"
-        )
+    let warning = |reviewer: &Caller| {
+        let others = || {
+            all().filter(|other| other.name != reviewer.name && other.may.contains(&CallerScope::Approve))
+        };
+        let has_approver = |channel: &str| others().any(|other| other.channels.has(channel));
+        let alone: Vec<&str> = channels
+            .iter()
+            .copied()
+            .filter(|channel| reviewer.channels.has(channel) && !has_approver(channel))
+            .collect();
+        let of_these = match (others().next(), alone.as_slice()) {
+            (None, _) => String::new(),
+            (Some(_), []) => return None,
+            (Some(_), alone) => format!(" on {}", listed(alone)),
+        };
+        Some(format!(
+            "caller `{}` may `review`, and no other caller may `approve`{of_these}, so only `refundd review approve` can approve what \
+             this caller proposes{}",
+            reviewer.name,
+            if of_these.is_empty() { "" } else { " there" },
+        ))
     };
-    alone.map(|caller| warning(&caller.name)).collect()
+    reviewers.filter_map(|reviewer| warning(reviewer)).collect()
 }

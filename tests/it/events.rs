@@ -266,3 +266,14 @@ async fn old_events_go_as_the_configuration_and_the_owner_say() {
     assert_eq!(store.forget_events(Duration::from_hours(10 * 24 + 12)).await.unwrap(), 20);
     assert_eq!(scratch.number(events).await, 10);
 }
+
+#[tokio::test]
+async fn a_retention_of_months_is_counted_in_one_way_and_stops_no_forgetting() {
+    let scratch = Scratch::new().await;
+    // Half a year is 180 days of seconds, and 181 to 184 days of the calendar.
+    scratch.sql("update refundd.retention set at_least = '6 months' where evidence = 'events'").await;
+    scratch.sql("insert into refundd.events (kind, who, at) select 'paused', 'old', now() - days * interval '1 day' from unnest('{179.5, 180.5, 200}'::float8[]) days").await;
+    assert_eq!(scratch.store.forget_events(Duration::from_hours(24)).await.unwrap(), 2);
+    let error = scratch.sql_error("delete from refundd.events where who = 'old'").await;
+    assert!(error.to_string().contains("younger than refundd.retention allows"), "{error}");
+}

@@ -45,21 +45,54 @@ async fn counted_for_good(scratch: &Scratch) -> i64 {
     scratch.number("select coalesce(sum(n), 0)::bigint from refundd.ended").await
 }
 
+/// Ends a refund so long ago.
+async fn end(scratch: &Scratch, id: i64, state: &str, ago: &str) {
+    scratch
+        .sql(&format!(
+            "update refundd.refunds set state = 'sending', lease_epoch = 1, lease_node = 'a', lease_until = now() where id = {id}"
+        ))
+        .await;
+    scratch
+        .sql(&format!(
+            "update refundd.refunds set state = '{state}', settled_at = now() - interval '{ago}', lease_node = null, lease_until = null where id = {id}"
+        ))
+        .await;
+}
+
+#[tokio::test]
+async fn what_ends_after_postgres_was_set_back_is_counted_like_all_else() {
+    let scratch = Scratch::with_refunds(5).await;
+    let census = async || {
+        let counts = scratch.store.census().await.unwrap().remove(0).counts;
+        [State::Succeeded, State::Failed].map(|state| counts.get(&state).copied().unwrap_or(0))
+    };
+    // While the clock was three hours ahead, two refunds ended, and all was counted up to that time.
+    end(&scratch, 1, "succeeded", "1 day").await;
+    end(&scratch, 2, "failed", "-2 hours").await;
+    scratch
+        .sql("insert into refundd.ended (channel, state, n) values ('acme', 'succeeded', 1), ('acme', 'failed', 1)
+                  on conflict (channel, state) do update set n = excluded.n")
+        .await;
+    scratch
+        .sql("update refundd.ended_until set counted_until = now() + interval '3 hours', next_until = null, next_after = null, next_horizon = null")
+        .await;
+    end(&scratch, 3, "succeeded", "1 minute").await;
+    end(&scratch, 4, "failed", "1 minute").await;
+    scratch.store.count_ended().await.unwrap();
+    assert_eq!(census().await, [2, 2]);
+    for _ in 0..9 {
+        scratch.store.count_ended().await.unwrap();
+        assert_eq!(census().await, [2, 2]);
+    }
+    end(&scratch, 5, "succeeded", "1 second").await;
+    scratch.decide(RefundId(2), State::Ready, "the bank says so", "ann").await;
+    assert_eq!(census().await, [3, 1]);
+}
+
 #[tokio::test]
 async fn the_census_counts_what_ended_once_and_takes_back_what_did_not() {
     let scratch = Scratch::with_refunds(6).await;
-    let end = async |id: i64, state: &str, ago: &str| {
-        scratch
-            .sql(&format!(
-                "update refundd.refunds set state = 'sending', lease_epoch = 1, lease_node = 'a', lease_until = now() where id = {id}"
-            ))
-            .await;
-        scratch
-            .sql(&format!(
-                "update refundd.refunds set state = '{state}', settled_at = now() - interval '{ago}', lease_node = null, lease_until = null where id = {id}"
-            ))
-            .await;
-    };
+    let end = async |id: i64, state: &str, ago: &str| end(&scratch, id, state, ago).await;
     scratch.sql("update refundd.ended_until set counted_until = now() - interval '1 day'").await;
     end(1, "succeeded", "1 hour").await;
     end(2, "failed", "1 hour").await;

@@ -42,4 +42,12 @@ fn a_caller_whose_proposals_nobody_else_may_approve_is_warned_about() {
     );
     let chief = "[caller.chief]\ncertificate = \"chief\"\nmay = [\"approve\"]\nchannels = [\"acme\"]\n";
     assert_eq!(warnings(chief), Vec::<String>::new());
+    let elsewhere = chief.replace("acme", "globex");
+    let globex = "[channel.globex]\nendpoint = \"http://localhost/\"\nlimits = []\n";
+    let alone = warnings(&format!("{globex}{elsewhere}"));
+    assert_eq!(
+        alone,
+        ["caller `desk` may `review`, and no other caller may `approve` on `acme`, so only `refundd review approve` can approve what \
+          this caller proposes there"]
+    );
 }

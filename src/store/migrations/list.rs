@@ -171,4 +171,15 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "second_payments_are_events",
         include_str!("../../../migrations/0064_second_payments_are_events.sql"),
     ),
+    (
+        65,
+        "a_clock_set_back_is_counted_anew",
+        include_str!("../../../migrations/0065_a_clock_set_back_is_counted_anew.sql"),
+    ),
+    (66, "each_decision_is_an_event", include_str!("../../../migrations/0066_each_decision_is_an_event.sql")),
+    (
+        67,
+        "events_stay_as_long_as_they_say",
+        include_str!("../../../migrations/0067_events_stay_as_long_as_they_say.sql"),
+    ),
 ];

@@ -95,3 +95,15 @@ async fn the_log_and_the_interface_show_the_proposals_of_a_refund() {
     assert!(lines[1].contains("proposed") && lines[1].ends_with(": \"acme has no such refund\""), "{log}");
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_second_decision_of_the_same_people_in_the_same_words_is_an_event_of_its_own() {
+    let scratch = uncertain(1).await;
+    // Both decisions need two people then, so their reasons in the row are the same text.
+    scratch.store.publish_second_person("a", &super::amounts::bounds(&[("EUR", 0)])).await.unwrap();
+    scratch.decide(RefundId(1), State::Failed, "per acme's mail", "ann").await;
+    scratch.decide(RefundId(1), State::Ready, "per acme's mail", "ann").await;
+    let decided = "select string_agg((before ->> 'state') || ' ' || (after ->> 'state'), ', ' order by event_id)
+                     from refundd.events where refund_id = 1 and kind = 'decided'";
+    assert_eq!(scratch.text(decided).await, "review failed, failed ready");
+}
