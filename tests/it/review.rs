@@ -72,3 +72,31 @@ async fn a_deadline_that_cannot_be_kept_is_foretold() {
     scratch.store.forecast(&[("globex", 0.01)]).await.unwrap();
     assert_eq!(scratch.store.census().await.unwrap()[0].late, None);
 }
+
+#[tokio::test]
+async fn a_refund_that_is_due_later_does_not_wait_for_a_backlog_that_is_gone_by_then() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    // At two a second these are gone after 50 seconds, and 20 of the 30 others leave within ten seconds after they are due.
+    scratch.insert("acme", "R-", 100).await;
+    let save = async |prefix: &str, count: u32, due: &str, deadline: &str| {
+        scratch
+            .sql(&format!(
+                "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, due_at, deadline_at)
+                 select '{prefix}' || n, 'acme', 'P', 1, 'EUR', {due}, {deadline} from generate_series(1, {count}) n"
+            ))
+            .await;
+    };
+    save("later-", 1, "now() + interval '1 hour'", "now() + interval '1 hour 10 seconds'").await;
+    assert_eq!(scratch.store.forecast(&[("acme", 2.0)]).await.unwrap(), []);
+    save("many-", 30, "now() + interval '2 hours'", "now() + interval '2 hours 10.25 seconds'").await;
+    let foretold = scratch.store.forecast(&[("acme", 2.0)]).await.unwrap();
+    assert_eq!(foretold.iter().map(|one| one.late).collect::<Vec<_>>(), [10], "{foretold:?}");
+
+    // Neither the last day that a refund may have nor the smallest rate is too far away.
+    save("last-", 1, "timestamptz '9998-12-01 00:00Z'", "timestamptz '9998-12-31 00:00Z'").await;
+    for rate in [2.0, 1.0 / 2_678_400.0, 1e-15] {
+        scratch.store.forecast(&[("acme", rate)]).await.unwrap();
+    }
+    assert!(scratch.store.census().await.unwrap()[0].late.is_some_and(|(late, _)| late == 32));
+}
