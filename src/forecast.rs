@@ -10,11 +10,13 @@ mod allowance;
 mod climb;
 mod course;
 mod parts;
+mod together;
 
 pub use allowance::{Allowance, SpentPermits};
 pub use climb::{Climb, Seconds};
 pub use course::Course;
 use parts::{Claimant, parts};
+pub use together::{rule_on, together};
 
 /// Refunds that become due at one moment.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::channel::{RULE_UNKNOWN, UNMEASURED};
 use super::inputs::ForecastInputs;
 use super::plan::PlannedConfig;
-use crate::forecast::{Allowance, Course, Demand, ExpectedArrival, Outlook};
+use crate::forecast::{Allowance, Course, Demand, ExpectedArrival, Outlook, together};
 use crate::limiter::Rule;
 use crate::refund::Refund;
-use crate::store::{ChannelCensus, ChannelOutlook, Store, StoreError};
+use crate::store::{ChannelCensus, ChannelOutlook, RuleInForce, Store, StoreError};
 
 /// Inquiries get one permit in ten while refunds wait.
 const WEIGHT_OF_INQUIRIES: f64 = 1.0 / 9.0;
@@ -91,7 +91,7 @@ impl Prospects {
         limits.dedup();
         let rules = match plan {
             Some(plan) => plan.rules(&limits),
-            None => rules(store, limits, measured).await?,
+            None => rules(store, limits, &inputs.shares, measured).await?,
         };
         inputs.read_spent(store, &rules, now_us).await?;
         let mut prospects = Prospects::default();
@@ -248,18 +248,29 @@ fn span(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds.max(0.0)).ok()
 }
 
-/// The rules in force of these limits: as published, or as counted where another file's stricter rule counts.
+/// The rules in force of these limits: as published, or as counted where another file's stricter rule counts. Of limits
+/// that nodes count by shares, the shares that nodes have count together.
 async fn rules(
     store: &Store,
     limits: Vec<String>,
+    shares: &HashMap<String, Vec<String>>,
     measured: &Measured,
 ) -> Result<HashMap<String, Rule>, StoreError> {
-    let rules = store.rules_in_force(&limits).await?;
-    let rule = |one: crate::store::RuleInForce| {
-        let has_stricter_rule = measured.with_stricter_rule.contains(&one.limit);
+    let of_limit = |limit: &String| shares.get(limit).map(Vec::as_slice).unwrap_or_default();
+    // All shares of a limit have one rule.
+    let counted: Vec<String> =
+        limits.iter().map(|limit| of_limit(limit).first().unwrap_or(limit).clone()).collect();
+    let rules = store.rules_in_force(&counted).await?;
+    let mut rules: HashMap<String, RuleInForce> =
+        rules.into_iter().map(|one| (one.limit.clone(), one)).collect();
+    let rule = |(limit, counted): (String, String)| {
+        let one = rules.remove(&counted)?;
+        let has_stricter_rule = measured.with_stricter_rule.contains(&limit);
         let rule =
             if has_stricter_rule { one.adopted.or(one.published) } else { one.published.or(one.adopted) };
-        Some((one.limit, rule?))
+        let own = of_limit(&limit);
+        let rule = if own.is_empty() { rule? } else { together(&rule?, own.len()) };
+        Some((limit, rule))
     };
-    Ok(rules.into_iter().filter_map(rule).collect())
+    Ok(limits.into_iter().zip(counted).filter_map(rule).collect())
 }

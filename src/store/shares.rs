@@ -3,6 +3,8 @@
 //! Two nodes may count one share for a moment, when one of them was taken for dead. That breaks no limit: claims
 //! write the permits of a share to the ledger like all others, and the ledger takes each number once.
 
+use std::collections::HashMap;
+
 use sqlx::Row;
 
 use super::connections::{Ask, Run};
@@ -14,7 +16,13 @@ const RESERVE: Statement = statement!(include_str!("sql/reserve_share.sql"));
 
 const LEAVE: &str = "delete from refundd.limit_shares where node = $1";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("reserve_share", RESERVE.sql), ("leave_shares", LEAVE)];
+// A node keeps its share for as long as in `reserve_share`.
+const IN_USE: &str = "
+    select limit_name, share from refundd.limit_shares
+     where seen_at > now() - interval '10 seconds' order by limit_name, share";
+
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("reserve_share", RESERVE.sql), ("leave_shares", LEAVE), ("shares_in_use", IN_USE)];
 
 impl Store {
     /// Reserves one of a limit's `of` shares for this node, or keeps the one that it has. Answers the number of the
@@ -29,6 +37,18 @@ impl Store {
         let query = bind!(RESERVE, limit_name: limit.as_str(), node: node, shares: shares);
         let row = query.maybe(&self.db).await.doing("reserve a share of a limit")?;
         Ok(row.and_then(|row| u32::try_from(row.get::<i32, _>("share")).ok()))
+    }
+
+    /// The shares that nodes count now, by limit: the name of each, as in the ledger.
+    pub async fn shares_in_use(&self) -> Result<HashMap<String, Vec<String>>, StoreError> {
+        let rows = sqlx::query(IN_USE).all(&self.db.patient()).await.doing("read the shares of limits")?;
+        let mut shares: HashMap<String, Vec<String>> = HashMap::new();
+        for row in &rows {
+            let (limit, share): (String, i32) = (row.get("limit_name"), row.get("share"));
+            let name = LimitName::derived(&limit, &format!("share{share}")).to_string();
+            shares.entry(limit).or_default().push(name);
+        }
+        Ok(shares)
     }
 
     /// Frees this node's shares for other nodes.

@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::desk::comparison::{BacklogComparison, compare as compare_backlogs};
 use crate::desk::forecasts::Measured;
 use crate::desk::plan::{PlannedChannel, PlannedConfig};
+use crate::forecast::rule_on;
 use crate::limiter::Limit;
 use crate::refund::State;
 use crate::refund::text::shown_json;
@@ -138,7 +139,7 @@ fn plan(config: &Config, nodes: usize) -> PlannedConfig {
         };
         (channel.name.to_string(), planned)
     });
-    let limits = config.limits.values().map(|limit| (limit.name.to_string(), limit.rule.clone()));
+    let limits = config.limits.values().map(|limit| (limit.name.to_string(), rule_on(limit, nodes)));
     PlannedConfig {
         channels: channels.collect(),
         limits: limits.collect(),

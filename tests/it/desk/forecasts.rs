@@ -7,8 +7,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream;
 use playground::bank::Step;
+use refundd::desk::forecasts::{Measured, Prospects};
 use refundd::forecast::Climb;
-use refundd::refund::State;
+use refundd::limiter::{Algorithm, Rule};
+use refundd::refund::{LimitName, State};
 use serde_json::Value;
 use sqlx::Row;
 
@@ -56,6 +58,56 @@ async fn a_spent_quota_makes_the_backlog_wait_for_the_next_windows() {
     })
     .await;
     node.stop().await;
+}
+
+#[tokio::test]
+async fn a_spent_share_makes_the_backlog_wait_for_what_living_nodes_may_send() {
+    let scratch = Scratch::new().await;
+    // One of two nodes lives, so ten may go each day.
+    let channels = "[limit.day]\npermits = 20\nper = \"1d\"\nplacement = \"local_share\"\nnodes = 2\n\
+                    [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"day\"]\n";
+    let node = TestNode::start(&scratch, "a", channels).await;
+    scratch.insert("acme", "R-", 35).await;
+    let spent = "select count(*) from refundd.permits where limit_name like 'day.share%'";
+    until("the share is used up", async || scratch.number(spent).await == 10).await;
+    // 25 wait: ten go on each of the next two days, and the others on the third.
+    let left = "select (86400 - extract(epoch from now())::bigint % 86400 + 172800)";
+    until("the forecast counts the share", async || {
+        let channel = node.get("/v1/channels/acme").await.json();
+        let expected = scratch.number(left).await;
+        let drain = channel["expected_seconds_to_drain"].as_i64().unwrap_or(0);
+        channel["backlog"] == 25 && (drain - expected).abs() <= 5
+    })
+    .await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn inquiries_about_accepted_refunds_slow_down_another_channel_of_their_limit() {
+    let scratch = Scratch::new().await;
+    let (algorithm, per, lateness) = (Algorithm::Paced, Duration::from_secs(1), Duration::from_millis(20));
+    let rule = Rule { algorithm, permits: 10, per, lateness };
+    let limit = LimitName::stored("shared");
+    scratch.store.publish_rules("test", [(&limit, &rule)]).await.unwrap();
+    for channel in ["acme", "globex"] {
+        scratch.publish(channel).await;
+        scratch.insert(channel, channel, 900).await;
+    }
+    let now = "attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()";
+    for step in [
+        "update refundd.channels set settings = '{\"limits\": [{\"name\": \"shared\"}], \"inquiry\": {}}'",
+        "insert into refundd.nodes (node, version, channels, config_digest) values ('b#1', '0', '{acme,globex}', 'd')",
+        format!("update refundd.refunds set state = 'sending', {now} where channel = 'globex'").as_str(),
+        "update refundd.refunds set state = 'accepted', lease_node = null, lease_until = null where channel = 'globex'",
+        "update refundd.refunds set inquire_at = now() where channel = 'globex'",
+    ] {
+        scratch.sql(step).await;
+    }
+    let census = scratch.store.census().await.unwrap();
+    let prospects = Prospects::read(&scratch.store, &census, &Measured::default()).await.unwrap();
+    // A slot each 102 ms, and one in ten goes to inquiries. Without them the backlog would be gone after 91.8 s.
+    let drain = prospects.ends()["acme"].unwrap().as_secs_f64();
+    assert!((drain - 102.0).abs() < 1.0, "{drain} s");
 }
 
 #[tokio::test]
