@@ -9,12 +9,14 @@
 mod allowance;
 mod climb;
 mod course;
+mod pace;
 mod parts;
 mod together;
 
 pub use allowance::{Allowance, SpentPermits};
 pub use climb::{Climb, Seconds};
 pub use course::Course;
+pub use pace::{FullPace, Quota};
 use parts::{Claimant, parts};
 pub use together::{rule_on, together};
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use playground::load::{ANY, CHANNEL, arrived, end, save, unlimited};
 use playground::stage::{NodeProcess, Stage};
+use refundd::forecast::FullPace;
 use refundd::refund::{ChannelName, RefundId};
 use refundd::store::{Pause, Store};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -244,7 +245,7 @@ impl Heap {
                 note("recovery: whether a backlog bounded to 1,000,000 is full", began);
             }
             let began = Instant::now();
-            store.forecast(&[(CHANNEL, 1_000.0)]).await?;
+            store.forecast(&[(CHANNEL, FullPace::even(1_000.0))]).await?;
             if is_warm {
                 note("recovery: which deadlines will be missed", began);
             }

@@ -242,7 +242,7 @@ impl Allowance {
 
 /// The first microsecond of the running window, and the ends of this window and of the next ones as far as they are
 /// known. Later windows last `per`.
-fn windows(rule: &Rule, now_us: i64) -> (i64, VecDeque<Seconds>) {
+pub(super) fn windows(rule: &Rule, now_us: i64) -> (i64, VecDeque<Seconds>) {
     let days: Vec<i64> = match Timestamp::from_microsecond(now_us) {
         Ok(now) => rule.days(now).into_iter().map(|(_, begins_us)| begins_us).collect(),
         Err(_) => Vec::new(),

@@ -1,11 +1,19 @@
 //! Warns people in time: about backlogs that are full, and about refunds that will be late.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
+use jiff::Timestamp;
+
 use super::Recovery;
+use crate::channel::Channel;
+use crate::forecast::{Allowance, FullPace, Quota};
+use crate::limiter::Limit;
 use crate::lock::Lock;
 use crate::node::restoring::ServerError;
-use crate::store::Forecast;
+use crate::refund::LimitName;
+use crate::store::{Forecast, StoreError};
 
 impl Recovery {
     /// Looks which backlogs are full. Counting millions takes long, so this pauses ten times as long as it took, for
@@ -33,14 +41,8 @@ impl Recovery {
     /// Warns about refunds that will miss their deadlines at the rate of the limits, while a person can still act.
     pub(super) async fn look_ahead(&self) -> Result<(), ServerError> {
         let running = self.node.running();
-        let rates: Vec<(&str, f64)> = running
-            .channels
-            .iter()
-            .filter_map(|c| {
-                Some((c.name.as_str(), c.limits.iter().map(|l| l.rule.per_second()).min_by(f64::total_cmp)?))
-            })
-            .collect();
-        for Forecast { channel, late, from, .. } in self.node.store.forecast(&rates).await? {
+        let paces = self.full_paces(&running.channels).await?;
+        for Forecast { channel, late, from, .. } in self.node.store.forecast(&paces).await? {
             if let Some(from) = from {
                 tracing::warn!(
                     channel.name = channel,
@@ -56,4 +58,46 @@ impl Recovery {
         }
         Ok(())
     }
+
+    /// The full pace of each channel with limits.
+    async fn full_paces<'c>(
+        &self,
+        channels: &'c [Arc<Channel>],
+    ) -> Result<Vec<(&'c str, FullPace)>, StoreError> {
+        let store = &self.node.store;
+        let now_us = Timestamp::now().as_microsecond();
+        let quotas = own_quotas(channels);
+        let windows: Vec<(String, i64)> = quotas
+            .iter()
+            .flatten()
+            .map(|limit| (limit.name.to_string(), Allowance::window_at(&limit.rule, now_us)))
+            .collect();
+        let spent = store.spent_permits(&windows, &[]).await?;
+        let spent: HashMap<&str, u64> =
+            spent.iter().map(|(limit, spent)| (limit.as_str(), spent.count)).collect();
+        let shares = store.shares_in_use().await?;
+        let with_share = |limit: &LimitName| shares.get(limit.as_str()).map_or(0, Vec::len);
+        let pace = |(channel, limit): (&'c Arc<Channel>, Option<&Arc<Limit>>)| {
+            let inquiries_share = channel.inquiry.as_ref().is_some_and(|inquiry| inquiry.limits.is_none());
+            let quota = limit.map(|limit| {
+                let spent = spent.get(limit.name.as_str()).copied().unwrap_or(0);
+                (&limit.name, Quota::of(&limit.rule, spent, inquiries_share, now_us))
+            });
+            Some((channel.name.as_str(), FullPace::of(&channel.limits, quota, with_share, now_us)?))
+        };
+        Ok(channels.iter().zip(quotas).filter_map(pace).collect())
+    }
+}
+
+/// For each channel, the quota that it has for itself.
+fn own_quotas(channels: &[Arc<Channel>]) -> Vec<Option<&Arc<Limit>>> {
+    let mut users: HashMap<&LimitName, u32> = HashMap::new();
+    for channel in channels {
+        let of_inquiries = channel.inquiry.iter().filter_map(|inquiry| inquiry.limits.as_ref()).flatten();
+        for limit in channel.limits.iter().chain(of_inquiries) {
+            *users.entry(&limit.name).or_default() += 1;
+        }
+    }
+    let is_own = |limit: &LimitName| users.get(limit) == Some(&1);
+    channels.iter().map(|channel| Quota::among(&channel.limits, is_own)).collect()
 }

@@ -8,6 +8,7 @@ use sqlx::Row;
 use super::connections::Ask;
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, timestamp};
+use crate::forecast::FullPace;
 
 /// The forecast of one channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,10 +33,18 @@ const DEADLINES: &str = "
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("forecast", FORECAST.sql), ("deadlines", DEADLINES)];
 
 impl Store {
-    /// Forecasts for each channel at its rate, in refunds a second, and writes the counts to the channels. Answers
-    /// the channels that have late refunds now and had none before, or had some and have none now.
-    pub async fn forecast(&self, rates: &[(&str, f64)]) -> Result<Vec<Forecast>, StoreError> {
-        let query = bind!(FORECAST, channel: column(rates, |(name, _)| *name), rate: column(rates, |(_, rate)| *rate));
+    /// Forecasts for each channel at its full pace, and writes the counts to the channels. Answers the channels that have
+    /// late refunds now and had none before, or had some and have none now.
+    pub async fn forecast(&self, paces: &[(&str, FullPace)]) -> Result<Vec<Forecast>, StoreError> {
+        let query = bind!(
+            FORECAST,
+            channel: column(paces, |(name, _)| *name),
+            rate: column(paces, |(_, pace)| pace.per_second),
+            permits: column(paces, |(_, pace)| pace.quota.map(|quota| quota.permits)),
+            spent: column(paces, |(_, pace)| pace.quota.map(|quota| quota.spent)),
+            ends_s: column(paces, |(_, pace)| pace.quota.map(|quota| quota.ends)),
+            per_s: column(paces, |(_, pace)| pace.quota.map(|quota| quota.per)),
+        );
         let rows = query.all(&self.db.patient()).await.doing("forecast missed deadlines")?;
         Ok(rows
             .iter()

@@ -1,6 +1,7 @@
 //! What waits for a person, what a person decides, and what will be too late.
 
 use playground::bank::Step;
+use refundd::forecast::{FullPace, Quota};
 use refundd::refund::{RefundId, State};
 use serde_json::json;
 
@@ -56,7 +57,7 @@ async fn a_deadline_that_cannot_be_kept_is_foretold() {
     // At two a second the last of 101 goes after 50 seconds.
     scratch.sql("insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, deadline_at)
                  values ('early', 'acme', 'P', 1, 'EUR', now() + interval '20 seconds'), ('late', 'acme', 'P', 1, 'EUR', now() + interval '1 hour')").await;
-    let rates = |acme: f64| [("acme", acme), ("globex", 0.01)];
+    let rates = |acme: f64| [("acme", FullPace::even(acme)), ("globex", FullPace::even(0.01))];
     let foretold = scratch.store.forecast(&rates(2.0)).await.unwrap();
     assert_eq!(foretold.len(), 1, "{foretold:?}");
     assert_eq!((foretold[0].channel.as_str(), foretold[0].late), ("acme", 1));
@@ -69,8 +70,18 @@ async fn a_deadline_that_cannot_be_kept_is_foretold() {
 
     // Without limits a channel has no rate, and nothing is said of its deadlines.
     scratch.store.forecast(&rates(2.0)).await.unwrap();
-    scratch.store.forecast(&[("globex", 0.01)]).await.unwrap();
+    scratch.store.forecast(&[("globex", FullPace::even(0.01))]).await.unwrap();
     assert_eq!(scratch.store.census().await.unwrap()[0].late, None);
+}
+
+/// Saves refunds of `acme` with a due time and a deadline, as SQL.
+async fn save_due(scratch: &Scratch, prefix: &str, count: u32, due: &str, deadline: &str) {
+    scratch
+        .sql(&format!(
+            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, due_at, deadline_at)
+             select '{prefix}' || n, 'acme', 'P', 1, 'EUR', {due}, {deadline} from generate_series(1, {count}) n"
+        ))
+        .await;
 }
 
 #[tokio::test]
@@ -79,24 +90,68 @@ async fn a_refund_that_is_due_later_does_not_wait_for_a_backlog_that_is_gone_by_
     scratch.publish("acme").await;
     // At two a second these are gone after 50 seconds, and 20 of the 30 others leave within ten seconds after they are due.
     scratch.insert("acme", "R-", 100).await;
-    let save = async |prefix: &str, count: u32, due: &str, deadline: &str| {
-        scratch
-            .sql(&format!(
-                "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, due_at, deadline_at)
-                 select '{prefix}' || n, 'acme', 'P', 1, 'EUR', {due}, {deadline} from generate_series(1, {count}) n"
-            ))
-            .await;
-    };
-    save("later-", 1, "now() + interval '1 hour'", "now() + interval '1 hour 10 seconds'").await;
-    assert_eq!(scratch.store.forecast(&[("acme", 2.0)]).await.unwrap(), []);
-    save("many-", 30, "now() + interval '2 hours'", "now() + interval '2 hours 10.25 seconds'").await;
-    let foretold = scratch.store.forecast(&[("acme", 2.0)]).await.unwrap();
+    let (due, deadline) = ("now() + interval '1 hour'", "now() + interval '1 hour 10 seconds'");
+    save_due(&scratch, "later-", 1, due, deadline).await;
+    let two_a_second = [("acme", FullPace::even(2.0))];
+    assert_eq!(scratch.store.forecast(&two_a_second).await.unwrap(), []);
+    let (due, deadline) = ("now() + interval '2 hours'", "now() + interval '2 hours 10.25 seconds'");
+    save_due(&scratch, "many-", 30, due, deadline).await;
+    let foretold = scratch.store.forecast(&two_a_second).await.unwrap();
     assert_eq!(foretold.iter().map(|one| one.late).collect::<Vec<_>>(), [10], "{foretold:?}");
 
     // Neither the last day that a refund may have nor the smallest rate is too far away.
-    save("last-", 1, "timestamptz '9998-12-01 00:00Z'", "timestamptz '9998-12-31 00:00Z'").await;
+    let (due, deadline) = ("timestamptz '9998-12-01 00:00Z'", "timestamptz '9998-12-31 00:00Z'");
+    save_due(&scratch, "last-", 1, due, deadline).await;
     for rate in [2.0, 1.0 / 2_678_400.0, 1e-15] {
-        scratch.store.forecast(&[("acme", rate)]).await.unwrap();
+        scratch.store.forecast(&[("acme", FullPace::even(rate))]).await.unwrap();
     }
     assert!(scratch.store.census().await.unwrap()[0].late.is_some_and(|(late, _)| late == 32));
+}
+
+#[tokio::test]
+async fn what_is_unspent_of_a_quota_goes_at_once_and_the_rest_waits_for_the_next_windows() {
+    const HOUR: f64 = 3600.0;
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let late = async |pace: FullPace| {
+        scratch.store.forecast(&[("acme", pace)]).await.unwrap();
+        scratch.store.census().await.unwrap()[0].late.map_or(0, |(late, _)| late)
+    };
+    // 1,000 a day, and the day has six hours left.
+    let day = |spent: f64| Quota { permits: 1_000.0, spent, ends: 6.0 * HOUR, per: 24.0 * HOUR };
+    let alone = |spent: f64| FullPace { per_second: f64::INFINITY, quota: Some(day(spent)) };
+    save_due(&scratch, "now-", 500, "now()", "now() + interval '2 hours'").await;
+    assert_eq!(late(alone(0.0)).await, 0, "evenly spaced, 417 would be late");
+    assert_eq!(late(alone(900.0)).await, 400, "the others go at the end of the day");
+    assert_eq!(late(alone(1_000.0)).await, 500);
+    let slow = FullPace { per_second: 0.0501, quota: Some(day(0.0)) };
+    assert_eq!(late(slow).await, 140, "another limit lets 360 go in two hours");
+
+    // The next day has 1,000 more, of which those come first that are left over.
+    let (due, deadline) = ("now() + interval '7 hours'", "now() + interval '8 hours'");
+    save_due(&scratch, "later-", 1_200, due, deadline).await;
+    assert_eq!(late(alone(0.0)).await, 200);
+    assert_eq!(late(alone(900.0)).await, 400 + 600);
+    // What waited for the day goes at the pace of the other limit. At one in ten seconds 400 take more than an hour.
+    let pace = |per_second: f64| FullPace { per_second, quota: Some(day(900.0)) };
+    assert_eq!(late(pace(10.0)).await, 400 + 600);
+    assert_eq!(late(pace(0.1001)).await, 400 + 880, "320 go between 7 h 07 min and 8 h");
+}
+
+#[tokio::test]
+async fn the_leader_warns_of_refunds_for_which_the_quotas_until_their_deadlines_are_too_small() {
+    let scratch = Scratch::new().await;
+    let channels = "[limit.day]\npermits = 10\nper = \"1d\"\n[channel.acme]\n\
+                    endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"day\"]\n";
+    let node = TestNode::start(&scratch, "a", channels).await;
+    // Ten go today, ten tomorrow, and the others the day after.
+    let deadline = "date_trunc('day', now(), 'UTC') + interval '47 hours'";
+    save_due(&scratch, "R-", 35, "now()", deadline).await;
+    until("the quota is spent", async || scratch.count(State::Succeeded).await == 10).await;
+    until("the others are late", async || {
+        let channel = node.get("/v1/channels/acme").await.json();
+        channel["late"]["refunds"] == 15
+    })
+    .await;
+    node.stop().await;
 }
