@@ -147,12 +147,17 @@ impl Bulk {
 
     /// What waits in a channel, by currency, and by whether it may go.
     pub async fn sums(&self, channel: &str) -> Result<Vec<WaitingSum>, StoreError> {
-        self.store.waiting_sums(channel, &self.look, false).await
+        self.store.waiting_sums(channel, &self.look, None, false).await
     }
 
-    /// The same, with the ids of the refunds that go: a change of these refunds alone changes what the sums say, or less.
+    /// The same, up to the refund `newest`.
+    pub async fn sums_up_to(&self, channel: &str, newest: RefundId) -> Result<Vec<WaitingSum>, StoreError> {
+        self.store.waiting_sums(channel, &self.look, Some(newest), false).await
+    }
+
+    /// The same of all, with the ids of the refunds that go: a change of these refunds alone changes what the sums say, or less.
     pub async fn sums_with_ids(&self, channel: &str) -> Result<Vec<WaitingSum>, StoreError> {
-        self.store.waiting_sums(channel, &self.look, true).await
+        self.store.waiting_sums(channel, &self.look, None, true).await
     }
 
     /// The refunds of a channel that have not ended and may not go, up to the refund `newest`; at most `most`.

@@ -86,7 +86,7 @@ pub use journal::{Evidence, EvidenceKind, FirstByte, Rotation};
 pub use ledger::Spent;
 pub use look::Filter;
 pub use migrations::{MigrationStep, SchemaStatus};
-pub use moving::Move;
+pub use moving::{Move, MoveTarget};
 pub use nodes::{Liveness, Peers};
 pub use outlook::{ChannelOutlook, RuleInForce};
 pub use own_suspensions::OwnSuspension;
@@ -102,7 +102,7 @@ pub use seals::{Head, Sealed};
 pub use second_person::{NeededFor, OtherRule};
 pub use settle::{LateAnswer, Settled};
 pub use suspensions::{Pause, Resumed, Suspended, SuspendedBy, Suspension};
-pub use waiting::{BulkLook, MoveTarget, Stays, Waiting, WaitingSum};
+pub use waiting::{BulkLook, Stays, Waiting, WaitingSum};
 pub use witness::{ClockStep, ClockWitness, RedisTime};
 
 /// An error of Postgres, or of the way to Postgres.

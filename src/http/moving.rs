@@ -24,6 +24,8 @@ struct Order {
     to: ChannelName,
     /// `None` for all refunds of the channel that may go.
     refs: Option<Vec<String>>,
+    /// The newest refund that the caller foresees; refunds that were saved after it stay.
+    up_to: Option<RefundId>,
     is_dry: bool,
     /// Empty in a dry run.
     person: Person,
@@ -38,6 +40,9 @@ pub(super) struct MoveResults {
     would_move: Option<u64>,
     /// More refunds of the channel may go: repeat the request.
     more: bool,
+    /// The newest refund that was looked at; absent where the request names refs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    up_to: Option<RefundId>,
     results: Vec<MoveResult>,
 }
 
@@ -131,13 +136,15 @@ pub(super) async fn moving(
 }
 
 async fn carry_out(api: &Api, who: &Who, from: ChannelName, order: Order) -> Result<MoveResults, StoreError> {
-    let Order { to, refs, is_dry, person } = order;
+    let Order { to, refs, up_to, is_dry, person } = order;
     let (from, target) = (from.to_string(), to.to_string());
     let deed = Move { from: from.clone(), to: target, who: person.by, why: person.reason };
     let store = api.node.store.clone();
     let newest = store.newest_refund().await?;
+    let newest = up_to.map_or(newest, |seen| seen.min(newest));
     let mut bulk = Bulk::new(store, Deed::Move(deed), who.channels(), is_dry).await?;
-    let mut answer = MoveResults { moved: 0, would_move: None, more: false, results: Vec::new() };
+    let mut answer =
+        MoveResults { moved: 0, would_move: None, more: false, up_to: None, results: Vec::new() };
     let mut gone = Vec::new();
     if let Some(refs) = refs {
         let results = bulk.named(&refs).await?;
@@ -146,8 +153,9 @@ async fn carry_out(api: &Api, who: &Who, from: ChannelName, order: Order) -> Res
         answer.would_move = is_dry.then(|| u64::try_from(would).unwrap_or(u64::MAX));
         gone.extend(results.iter().filter_map(BulkResult::done).cloned());
     } else {
+        answer.up_to = Some(newest);
         if is_dry {
-            let sums = bulk.sums(&from).await?;
+            let sums = bulk.sums_up_to(&from, newest).await?;
             let would: u64 = sums.iter().filter(|sum| sum.stays.is_none()).map(|sum| sum.refunds).sum();
             answer.would_move = Some(bulk.room().await?.map_or(would, |room| would.min(room)));
         } else {
@@ -178,7 +186,7 @@ fn read(json: &Value, from: &str, who: &Who) -> Result<Order, Vec<FieldError>> {
         let expected = "must be a JSON object with to, refund_refs or all, reason and by";
         return Err(vec![FieldError::new("body", Some(json), expected)]);
     };
-    let mut wrong = unknown_fields(object, &["to", "refund_refs", "all", "dry_run", "reason", "by"]);
+    let mut wrong = unknown_fields(object, &["to", "refund_refs", "all", "up_to", "dry_run", "reason", "by"]);
     let flag = |name: &str, wrong: &mut Vec<FieldError>| match object.get(name) {
         None | Some(Value::Null) => false,
         Some(Value::Bool(is_set)) => *is_set,
@@ -208,6 +216,17 @@ fn read(json: &Value, from: &str, who: &Who) -> Result<Order, Vec<FieldError>> {
             read_list(object, "refund_refs", AT_ONCE, what, read).map_err(|error| wrong.push(error)).ok()
         }
     };
+    let up_to = match object.get("up_to") {
+        None | Some(Value::Null) => None,
+        value => {
+            let id = value.and_then(Value::as_i64).filter(|id| is_all && *id >= 0);
+            if id.is_none() {
+                let expected = "goes with all only, and must be the up_to of an answer before";
+                wrong.push(FieldError::new("up_to", value, expected));
+            }
+            id.map(RefundId)
+        }
+    };
     let is_named = !is_dry || ["reason", "by"].iter().any(|field| object.contains_key(*field));
     let person = if is_named {
         Person::read(object, who, &mut wrong)
@@ -215,7 +234,7 @@ fn read(json: &Value, from: &str, who: &Who) -> Result<Order, Vec<FieldError>> {
         Person { reason: String::new(), by: String::new() }
     };
     match to {
-        Some(to) if wrong.is_empty() => Ok(Order { to, refs, is_dry, person }),
+        Some(to) if wrong.is_empty() => Ok(Order { to, refs, up_to, is_dry, person }),
         _ => Err(wrong),
     }
 }
@@ -235,7 +254,8 @@ mod tests {
             (order.refs, order.is_dry, order.to.as_str()),
             (Some(vec!["R-1".to_owned()]), false, "globex")
         );
-        assert_eq!(read(&json!({ "to": "globex", "all": true, "dry_run": true })).unwrap().refs, None);
+        let all = read(&json!({ "to": "globex", "all": true, "up_to": 0, "dry_run": true })).unwrap();
+        assert_eq!((all.refs, all.up_to), (None, Some(RefundId(0))));
         for (bad, field) in [
             (json!({ "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
             (json!({ "to": "acme", "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
@@ -253,6 +273,12 @@ mod tests {
                 json!({ "to": "globex", "all": "yes", "refund_refs": ["R-1"], "reason": "x", "by": "ann" }),
                 "all",
             ),
+            (
+                json!({ "to": "globex", "refund_refs": ["R-1"], "up_to": 7, "reason": "x", "by": "ann" }),
+                "up_to",
+            ),
+            (json!({ "to": "globex", "all": true, "up_to": "7", "reason": "x", "by": "ann" }), "up_to"),
+            (json!({ "to": "globex", "all": true, "up_to": -1, "reason": "x", "by": "ann" }), "up_to"),
             (json!({ "to": "globex", "refund_refs": ["R-1"], "by": "ann" }), "reason"),
             (json!({ "to": "globex", "refund_refs": ["R-1"], "reason": "x" }), "by"),
             (

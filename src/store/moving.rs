@@ -3,6 +3,8 @@
 //! The function `refundd.move` does all of it, or nothing: it mints a new request id for each refund, because the bank of
 //! the other channel must see a key of its own.
 
+use sqlx::Row;
+
 use super::connections::Ask;
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, statement};
@@ -18,13 +20,25 @@ pub struct Move {
     pub why: String,
 }
 
+/// A channel that refunds are to move to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MoveTarget {
+    /// No node has run it for five minutes.
+    pub is_retired: bool,
+    /// How many more refunds may wait there; `None` without a bound.
+    pub room: Option<u64>,
+}
+
 const MOVE: Statement = statement!(concat!(
     "select ",
     refund_columns!(),
     " from refundd.move(:id, :from_channel, :to_channel, :why, :who) r"
 ));
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("move", MOVE.sql)];
+const TARGET: &str = "
+    select retired_at is not null as is_retired, refundd.backlog_room(channel) as room from refundd.channels where channel = $1";
+
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("move", MOVE.sql), ("move_target", TARGET)];
 
 impl Store {
     /// Moves those of these refunds that may go, in one commit. Answers them.
@@ -39,5 +53,15 @@ impl Store {
         );
         let rows = query.all(&self.db.patient()).await.doing("move refunds")?;
         rows.iter().map(read_refund).collect()
+    }
+
+    /// A channel as a place that refunds may move to; `None` if no node ever ran it.
+    pub async fn move_target(&self, channel: &str) -> Result<Option<MoveTarget>, StoreError> {
+        let row = sqlx::query(TARGET).bind(channel).maybe(&self.db.patient()).await;
+        let row = row.doing("look at the channel to move to")?;
+        Ok(row.map(|row| MoveTarget {
+            is_retired: row.get("is_retired"),
+            room: row.get::<Option<i64>, _>("room").map(|room| u64::try_from(room).unwrap_or(0)),
+        }))
     }
 }

@@ -96,15 +96,6 @@ pub struct WaitingSum {
     pub ids: Vec<RefundId>,
 }
 
-/// A channel that refunds are to move to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MoveTarget {
-    /// No node has run it for five minutes.
-    pub is_retired: bool,
-    /// How many more refunds may wait there; `None` without a bound.
-    pub room: Option<u64>,
-}
-
 const BY_REF: Statement = statement!(
     "
     select r.id, r.refund_ref, r.channel, r.state, r.amount_minor, r.currency, refundd.why_it_stays(r, :from_channel, t) as stays
@@ -152,14 +143,11 @@ const SUMS: Statement = statement!(
            array_agg(w.id order by w.due_at, w.id) filter (where :with_ids and w.stays is null) as ids
       from (select r.id, r.due_at, r.currency, r.amount_minor, refundd.why_it_stays(r, :channel, t) as stays
               from refundd.refunds r left join refundd.channels t on t.channel = :to_channel
-             where r.channel = :channel and r.state = 'ready') w
+             where r.channel = :channel and r.state = 'ready' and (:newest::bigint is null or r.id <= :newest)) w
      group by w.currency, w.stays order by w.currency, w.stays nulls first"
 );
 
 const NEWEST: &str = "select coalesce(max(id), 0) from refundd.refunds";
-
-const TARGET: &str = "
-    select retired_at is not null as is_retired, refundd.backlog_room(channel) as room from refundd.channels where channel = $1";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("refunds_by_ref", BY_REF.sql),
@@ -169,7 +157,6 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("staying", STAYING.sql),
     ("waiting_sums", SUMS.sql),
     ("newest_refund", NEWEST),
-    ("move_target", TARGET),
 ];
 
 fn stays_of(row: &PgRow, id: i64) -> Result<Option<Stays>, StoreError> {
@@ -261,14 +248,22 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// What waits in a channel, by currency, and by whether it may go. `with_ids` names the refunds that go, too.
+    /// What waits in a channel, by currency, and by whether it may go; up to the refund `newest`, if one is given. `with_ids`
+    /// names the refunds that go, too.
     pub async fn waiting_sums(
         &self,
         channel: &str,
         look: &BulkLook,
+        newest: Option<RefundId>,
         with_ids: bool,
     ) -> Result<Vec<WaitingSum>, StoreError> {
-        let query = bind!(SUMS, channel: channel, to_channel: look.target(), with_ids: with_ids);
+        let query = bind!(
+            SUMS,
+            channel: channel,
+            to_channel: look.target(),
+            newest: newest.map(|id| id.0),
+            with_ids: with_ids,
+        );
         let rows = query.all(&self.db.patient()).await.doing("count what waits in a channel")?;
         let sum = |row: &PgRow| {
             Ok(WaitingSum {
@@ -286,15 +281,5 @@ impl Store {
     pub async fn newest_refund(&self) -> Result<RefundId, StoreError> {
         let newest = sqlx::query_scalar(NEWEST).one(&self.db).await;
         newest.doing("look for the newest refund").map(RefundId)
-    }
-
-    /// A channel as a place that refunds may move to; `None` if no node ever ran it.
-    pub async fn move_target(&self, channel: &str) -> Result<Option<MoveTarget>, StoreError> {
-        let row = sqlx::query(TARGET).bind(channel).maybe(&self.db.patient()).await;
-        let row = row.doing("look at the channel to move to")?;
-        Ok(row.map(|row| MoveTarget {
-            is_retired: row.get("is_retired"),
-            room: row.get::<Option<i64>, _>("room").map(|room| u64::try_from(room).unwrap_or(0)),
-        }))
     }
 }

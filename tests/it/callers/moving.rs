@@ -100,6 +100,39 @@ async fn a_caller_moves_refunds_between_its_own_channels_alone() {
 }
 
 #[tokio::test]
+async fn refunds_that_were_saved_after_the_dry_run_stay_where_the_order_names_its_up_to() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", TWO_CHANNELS).await;
+    for channel in ["acme", "other"] {
+        scratch.pause(channel, "the bank is down", "test").await;
+    }
+    scratch.insert("acme", "R-", 1_002).await;
+    let order = |is_dry: bool, up_to: &Value| {
+        json!({ "to": "other", "all": true, "dry_run": is_dry, "up_to": up_to, "reason": "down", "by": "ann" })
+    };
+    let path = "/v1/channels/acme/move";
+    let dry = json!({ "to": "other", "all": true, "dry_run": true });
+    let dry = node.post(path, &dry).await.json();
+    assert_eq!(dry["would_move"], json!(1_002), "{dry}");
+    scratch.insert("acme", "N-", 1).await;
+    let up_to = &dry["up_to"];
+    let again = node.post(path, &order(true, up_to)).await.json();
+    assert_eq!((&again["would_move"], &again["up_to"]), (&json!(1_002), up_to), "{again}");
+    for (moved, more) in [(1_000, true), (2, false)] {
+        let answer = node.post(path, &order(false, up_to)).await.json();
+        assert_eq!((&answer["moved"], &answer["more"]), (&json!(moved), &json!(more)));
+        assert_eq!(&answer["up_to"], up_to);
+        scratch.insert("acme", &format!("M{moved}-"), 1).await;
+    }
+    let left = "select string_agg(refund_ref, ' ' order by id) from refundd.refunds where channel = 'acme'";
+    assert_eq!(scratch.text(left).await, "N-1 M1000-1 M2-1");
+    // An order without it moves what is there.
+    let rest = node.post(path, &order(false, &Value::Null)).await.json();
+    assert_eq!(rest["moved"], json!(3), "{rest}");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_whole_channel_moves_in_parts_and_is_sent_by_the_other_channel_at_once() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", TWO_CHANNELS).await;
