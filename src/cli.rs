@@ -28,6 +28,7 @@ mod run;
 mod show;
 mod status;
 mod token;
+mod totals;
 mod wrap;
 
 use std::path::PathBuf;

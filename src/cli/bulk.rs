@@ -5,7 +5,6 @@
 mod backlog;
 mod which;
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -13,11 +12,12 @@ use anyhow::{Context, bail};
 pub(super) use which::Which;
 
 use super::progress::ProgressDisplay;
+use super::totals::{ExpectedTotals, Totals};
 use crate::bucket::{Bucket, BucketKind};
 use crate::bulk::{AT_ONCE, Bulk, BulkResult, Fate};
 use crate::config::Config;
+use crate::refund::Refund;
 use crate::refund::text::{counted, shown};
-use crate::refund::{Money, Refund};
 use crate::store::Store;
 
 /// Why and by whom, and how careful.
@@ -34,6 +34,10 @@ pub(super) struct Manner {
     /// Do not ask before a channel's whole backlog is changed
     #[arg(long)]
     yes: bool,
+    /// Change nothing unless the refunds of a channel that go have these totals, such as count=1200,EUR=340050; --dry-run
+    /// shows them
+    #[arg(long, value_name = "TOTALS", value_parser = ExpectedTotals::read)]
+    expect: Option<ExpectedTotals>,
 }
 
 impl Manner {
@@ -47,22 +51,6 @@ impl Manner {
             super::keeps_the_laws("--reason", 400, reason)?;
         }
         Ok(reason.map(str::to_owned))
-    }
-}
-
-/// The number of refunds of each currency, and their sum.
-#[derive(Debug, Default)]
-struct Sums(BTreeMap<String, (u64, i128)>);
-
-impl Sums {
-    fn add(&mut self, money: &Money) {
-        let (refunds, sum) = self.0.entry(money.currency.clone()).or_default();
-        *refunds += 1;
-        *sum += i128::from(money.amount_minor);
-    }
-
-    fn count(&self) -> u64 {
-        self.0.values().map(|(refunds, _)| refunds).sum()
     }
 }
 
@@ -87,7 +75,7 @@ pub(super) struct BulkWork<'a> {
     is_dry: bool,
     words: Words<'a>,
     /// In a dry run, those that would be.
-    done: Sums,
+    done: Totals,
     bucket: Option<Bucket>,
 }
 
@@ -100,13 +88,18 @@ impl<'a> BulkWork<'a> {
         words: Words<'a>,
     ) -> BulkWork<'a> {
         let bucket = config.filter(|_| !is_dry).and_then(bucket);
-        BulkWork { store, bulk, is_dry, words, done: Sums::default(), bucket }
+        BulkWork { store, bulk, is_dry, words, done: Totals::default(), bucket }
     }
 
     pub(super) async fn run(mut self, which: &Which, manner: &Manner) -> anyhow::Result<ExitCode> {
         match which {
+            Which::Refs(_) if manner.expect.is_some() => {
+                bail!(
+                    "--expect goes with a whole channel: refs name the refunds themselves; nothing was changed"
+                )
+            }
             Which::Refs(refs) => self.refs(refs).await,
-            Which::Channel(channel) => self.channel(channel, manner.yes).await,
+            Which::Channel(channel) => self.channel(channel, manner).await,
         }
     }
 
@@ -174,8 +167,8 @@ impl<'a> BulkWork<'a> {
         };
         let missing = if missing == 0 { String::new() } else { format!(", {missing} not found") };
         println!("{} {would}{}{before}{stay}{missing}", self.done.count(), self.words.done);
-        for (currency, (refunds, amount)) in &self.done.0 {
-            println!("{currency}: {}, {amount} in minor units", counted(*refunds, "refund"));
+        for part in self.done.parts() {
+            println!("{part}");
         }
     }
 }

@@ -13,11 +13,12 @@ use crate::store::Canceller;
 const AFTER_HELP: &str = "\
 A refund that was sent before, and that the bank provably did not execute, stays. Cancel such a refund by itself: POST \
 /v1/refunds/{id}/cancel. With --channel, the command cancels exactly the refunds that its sums count, except those that a node \
-sends meanwhile. What comes into the channel later stays. Pause the channel first if nothing of it may go out meanwhile. A \
-cancelled refund is never sent, and its refund_ref is used up.
+sends meanwhile. What comes into the channel later stays. Pause the channel first if nothing of it may go out meanwhile. A dry \
+run shows totals for --expect: with them, a later run changes nothing if the channel has other totals by then. A cancelled \
+refund is never sent, and its refund_ref is used up.
 
 Exit codes: 0 all named refunds are cancelled now, or were before; with --channel, all that the sums count and no node sends; \
-1 a named refund stays, one of the sums still waits, or the command failed; 2 the command line is wrong.";
+1 a named refund stays, one of the sums still waits, the totals differ, or the command failed; 2 the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]

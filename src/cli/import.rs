@@ -7,7 +7,6 @@ mod reading;
 mod repeats;
 mod rows;
 mod saving;
-mod totals;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +16,7 @@ use anyhow::{Context, anyhow};
 use self::reading::Reading;
 use self::rows::FileFormat;
 use self::saving::Import;
-use self::totals::{ExpectedTotals, Totals};
+use super::totals::{ExpectedTotals, Totals};
 use crate::config::Config;
 use crate::refund::text::counted;
 use crate::store::Store;
@@ -151,7 +150,7 @@ async fn rehearse(
         print(&import, true);
         return Ok(None);
     }
-    let differences = expected.differences(&import.totals);
+    let differences = expected.differences(&import.totals, "the file");
     for difference in &differences {
         eprintln!("refundd: {difference}");
     }

@@ -17,10 +17,11 @@ Without refs and without --file, the command moves all refunds of the channel th
 count, except those that a node sends meanwhile. What comes into the channel later stays. A moved refund keeps its refund_ref and \
 payment_ref and gets a new request id, because another bank must see a key of its own. A refund that may have been sent is never \
 moved: it is named with its reason. The other channel's max_backlog and max_amount_minor hold. Pause the channel first if nothing \
-of it may go out meanwhile.
+of it may go out meanwhile. A dry run shows totals for --expect: with them, a later run changes nothing if the channel has other \
+totals by then.
 
 Exit codes: 0 all named refunds are in the other channel now, or were before; of a whole channel, all that the sums count and no \
-node sends; 1 a named refund stays, one of the sums still waits, the other channel is full, or the command failed; 2 the command line is wrong.";
+node sends; 1 a named refund stays, one of the sums still waits, the totals differ, the other channel is full, or the command failed; 2 the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]

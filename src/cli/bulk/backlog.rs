@@ -9,46 +9,44 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-use super::{BulkWork, Words};
+use super::{BulkWork, Manner, Words};
 use crate::bulk::AT_ONCE;
 use crate::cli::progress::ProgressDisplay;
+use crate::cli::totals::{ExpectedTotals, Totals};
 use crate::refund::RefundId;
 use crate::refund::text::{counted, shown};
-use crate::store::Stays;
+use crate::store::{Stays, WaitingSum};
 
 /// How many refunds of a channel that stay are named.
 const MOST_NAMED: usize = 1_000;
 
 impl BulkWork<'_> {
     /// Changes a channel's backlog: the refunds that the sums count, as far as nodes do not send them meanwhile.
-    pub(super) async fn channel(&mut self, channel: &str, is_agreed: bool) -> anyhow::Result<ExitCode> {
+    pub(super) async fn channel(&mut self, channel: &str, manner: &Manner) -> anyhow::Result<ExitCode> {
         let newest = self.store.newest_refund().await?;
         let sums = if self.is_dry {
             self.bulk.sums(channel).await?
         } else {
             self.bulk.sums_with_ids(channel).await?
         };
-        let would = format!("{} {}", if self.is_dry { "would be" } else { "can be" }, self.words.done);
-        for sum in &sums {
-            let does = match sum.stays {
-                None => would.clone(),
-                Some(why) => {
-                    format!("{}: {}", if sum.refunds == 1 { "stays" } else { "stay" }, self.because(why))
-                }
-            };
-            let refunds = counted(sum.refunds, "refund");
-            println!("{}: {refunds} of {} in minor units {does}", sum.currency, sum.sum);
-        }
+        let goes = self.tell_sums(&sums);
         if let Some(room) = self.bulk.room().await? {
             let room = counted(room, "refund");
             println!("Channel `{}` has room for {room} (max_backlog)", self.words.target);
         }
-        if self.is_dry || sums.iter().all(|sum| sum.stays.is_some()) {
+        if manner.expect.as_ref().is_some_and(|expected| self.differs(channel, &goes, expected)) {
+            eprintln!("Nothing was changed.");
+            return Ok(ExitCode::FAILURE);
+        }
+        if self.is_dry || goes.count() == 0 {
             self.name_staying(channel, newest).await?;
+            if goes.count() > 0 {
+                println!("To change these totals and no others: --expect {}", goes.expected());
+            }
             println!("Nothing was changed.");
             return Ok(ExitCode::SUCCESS);
         }
-        if !is_agreed && !agrees(self.words)? {
+        if !manner.yes && !agrees(self.words)? {
             eprintln!("Nothing was changed.");
             return Ok(ExitCode::FAILURE);
         }
@@ -99,6 +97,39 @@ impl BulkWork<'_> {
             eprintln!("refundd: whether more refunds came meanwhile could not be read: {error:#}");
         }
         Ok(if given_back == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Prints the sums. Answers the totals of the refunds that go.
+    fn tell_sums(&self, sums: &[WaitingSum]) -> Totals {
+        let mut goes = Totals::default();
+        for sum in sums {
+            let does = match sum.stays {
+                None => {
+                    goes.add_sum(&sum.currency, sum.refunds, sum.sum);
+                    self.would()
+                }
+                Some(why) => {
+                    format!("{}: {}", if sum.refunds == 1 { "stays" } else { "stay" }, self.because(why))
+                }
+            };
+            let refunds = counted(sum.refunds, "refund");
+            println!("{}: {refunds} of {} in minor units {does}", sum.currency, sum.sum);
+        }
+        goes
+    }
+
+    /// Whether the refunds that go have other totals than a person expects. Says each difference.
+    fn differs(&self, channel: &str, goes: &Totals, expected: &ExpectedTotals) -> bool {
+        let place = format!("the part of channel {} that {}", shown(channel), self.would());
+        let differences = expected.differences(goes, &place);
+        for difference in &differences {
+            eprintln!("refundd: {difference}");
+        }
+        !differences.is_empty()
+    }
+
+    fn would(&self) -> String {
+        format!("{} {}", if self.is_dry { "would be" } else { "can be" }, self.words.done)
     }
 
     /// Says how many of the refunds that the sums counted were not changed.
@@ -165,7 +196,10 @@ impl BulkWork<'_> {
 /// Asks a person about a channel's whole backlog.
 fn agrees(words: Words<'_>) -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
-        bail!("{}: look with --dry-run, and add --yes; nothing was changed", words.unasked);
+        bail!(
+            "{}: look with --dry-run, and add --yes and the --expect that it shows; nothing was changed",
+            words.unasked
+        );
     }
     eprint!("{} [y/N] ", words.question);
     stderr().flush()?;

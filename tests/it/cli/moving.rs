@@ -128,6 +128,42 @@ async fn a_whole_channel_moves_only_when_somebody_says_so_and_as_far_as_there_is
 }
 
 #[tokio::test]
+async fn a_whole_channel_is_changed_only_with_the_totals_that_the_dry_run_showed() {
+    for (command, can_be, done) in [
+        (&TO_GLOBEX[..], "can be moved", "4 moved\n"),
+        (&["cancel", "--channel", "acme"][..], "can be cancelled", "6 cancelled\n"),
+    ] {
+        let scratch = scratch().await;
+        let config = file(&scratch.file("a", UNLIMITED));
+        let run = |args: &[&str]| refundd(config.path(), &[command, args].concat());
+        let dry = text(&run(&["--dry-run"]));
+        let (_, shown) = dry.split_once("--expect ").unwrap_or_else(|| panic!("{dry}"));
+        let (shown, _) = shown.split_once('\n').unwrap();
+        scratch.insert("acme", "N-", 1).await;
+        let expecting = |totals: &str| run(&["--reason", "acme is down", "--yes", "--expect", totals]);
+        let changed = expecting(shown);
+        let said = text(&changed);
+        assert_eq!(changed.status.code(), Some(1), "{said}");
+        for words in [format!("the part of channel acme that {can_be} has "), ": +101".to_owned()] {
+            assert!(said.contains(&words) && said.contains("Nothing was changed"), "{words}: {said}");
+        }
+        assert_eq!(run(&["--dry-run", "--expect", shown]).status.code(), Some(1));
+        assert_eq!(scratch.number("select count(*) from refundd.attempts where kind = 'manual'").await, 0);
+
+        let dry = text(&run(&["--dry-run"]));
+        let (_, shown) = dry.split_once("--expect ").unwrap();
+        let all = expecting(shown.split_once('\n').unwrap().0);
+        assert!(all.status.success() && text(&all).contains(done), "{}", text(&all));
+    }
+    let scratch = scratch().await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let args = [&TO_GLOBEX[..], &["R-1", "--reason", "x", "--expect", "count=1"]].concat();
+    let refs = refundd(config.path(), &args);
+    assert!(text(&refs).contains("--expect goes with a whole channel"), "{}", text(&refs));
+    assert_eq!(moved(&scratch).await, "");
+}
+
+#[tokio::test]
 async fn a_channel_moves_whole_or_fails_where_nodes_of_the_other_channel_make_room_meanwhile() {
     let scratch = Scratch::with_refunds(60).await;
     scratch.publish("globex").await;

@@ -1,4 +1,4 @@
-//! Control totals: how many refunds a file has, and how much of each currency. Amounts are in minor units, as in the file.
+//! Control totals: how many refunds a file or a backlog has, and how much of each currency. Amounts are in minor units.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,30 +7,42 @@ use crate::refund::Money;
 use crate::refund::draft::is_currency;
 use crate::refund::text::counted;
 
-/// The totals of refunds that were read.
+/// The totals of some refunds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     count: u64,
-    /// The number of refunds and their sum. A file may have more than any one amount can be.
+    /// The number of refunds and their sum, which may be more than any one amount can be.
     by_currency: BTreeMap<String, (u64, i128)>,
 }
 
 impl Totals {
     pub(super) fn add(&mut self, money: &Money) {
-        self.count += 1;
-        let (count, sum) = self.by_currency.entry(money.currency.clone()).or_default();
-        *count += 1;
-        *sum += i128::from(money.amount_minor);
+        self.add_sum(&money.currency, 1, i128::from(money.amount_minor));
+    }
+
+    /// Adds this many refunds of one currency, and their sum.
+    pub(super) fn add_sum(&mut self, currency: &str, refunds: u64, sum: i128) {
+        self.count += refunds;
+        let (own, own_sum) = self.by_currency.entry(currency.to_owned()).or_default();
+        *own += refunds;
+        *own_sum += sum;
     }
 
     /// Adds the totals of other refunds.
     pub(super) fn add_all(&mut self, other: &Totals) {
-        self.count += other.count;
         for (currency, (count, sum)) in &other.by_currency {
-            let (own, own_sum) = self.by_currency.entry(currency.clone()).or_default();
-            *own += count;
-            *own_sum += sum;
+            self.add_sum(currency, *count, *sum);
         }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The totals as [`ExpectedTotals::read`] reads them.
+    pub(super) fn expected(&self) -> String {
+        let sums = self.by_currency.iter().map(|(currency, (_, sum))| format!("{currency}={sum}"));
+        std::iter::once(format!("count={}", self.count)).chain(sums).collect::<Vec<_>>().join(",")
     }
 
     /// Each currency with its number of refunds and their sum.
@@ -49,8 +61,8 @@ impl fmt::Display for Totals {
     }
 }
 
-/// The totals that a person expects. What it does not name may be anything; but once one currency is named, the file may
-/// have no other.
+/// The totals that a person expects. A total that is not named may be any; but once one currency is named, there may be no
+/// other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ExpectedTotals {
     count: Option<u64>,
@@ -88,18 +100,18 @@ impl ExpectedTotals {
         Ok(expected)
     }
 
-    /// Whether a file without refunds is what is expected.
+    /// Whether no refunds are expected.
     pub(super) fn is_nothing(&self) -> bool {
         self.count == Some(0)
     }
 
-    /// A sentence for each total that differs.
-    pub(super) fn differences(&self, found: &Totals) -> Vec<String> {
+    /// A sentence for each total that differs. `place` has the refunds, such as `the file`.
+    pub(super) fn differences(&self, found: &Totals, place: &str) -> Vec<String> {
         let mut differences = Vec::new();
         if let Some(count) = self.count.filter(|count| *count != found.count) {
             let has = counted(found.count, "refund");
             let are = if count == 1 { "is" } else { "are" };
-            differences.push(format!("the file has {has}, and {count} {are} expected"));
+            differences.push(format!("{place} has {has}, and {count} {are} expected"));
         }
         if self.sums.is_empty() {
             return differences;
@@ -111,14 +123,14 @@ impl ExpectedTotals {
             let found = sum(currency);
             let difference = found - expected;
             differences.push(format!(
-                "the file has {found} {currency} in minor units, and {expected} are expected: {difference:+}"
+                "{place} has {found} {currency} in minor units, and {expected} are expected: {difference:+}"
             ));
         }
         for (currency, (count, sum)) in
             found.by_currency.iter().filter(|(name, _)| !self.sums.contains_key(*name))
         {
             differences.push(format!(
-                "the file has {} of {sum} {currency} in minor units, and no {currency} is expected",
+                "{place} has {} of {sum} {currency} in minor units, and no {currency} is expected",
                 counted(*count, "refund")
             ));
         }
@@ -141,8 +153,9 @@ mod tests {
     #[test]
     fn every_total_that_differs_is_named_with_the_difference() {
         let found = totals(&[(1250, "EUR"), (750, "EUR"), (90, "JPY")]);
-        let differences = |text: &str| ExpectedTotals::read(text).unwrap().differences(&found);
+        let differences = |text: &str| ExpectedTotals::read(text).unwrap().differences(&found, "the file");
         assert_eq!(differences("count=3"), Vec::<String>::new());
+        assert_eq!(differences(&found.expected()), Vec::<String>::new());
         assert_eq!(differences("count=3, EUR=2000,JPY=90"), Vec::<String>::new());
         assert_eq!(
             differences("count=4,EUR=2100,USD=5"),
