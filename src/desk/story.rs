@@ -1,22 +1,23 @@
 //! The story of one refund: what happened to it, in order, what it waits for, and when it will probably be sent.
 
+mod journal;
 mod kind;
 
 use std::fmt::Write;
-use std::time::Duration;
 
 use jiff::{Timestamp, Unit};
 use serde::Serialize;
 
 pub use kind::HappeningKind;
 
+use self::journal::sentence;
 use super::channel::ChannelStatus;
 use super::forecasts::{Measured, Prospects};
 use super::fresh::with_backlog;
 use crate::node::meter::Binds;
 use crate::refund::text::counted;
-use crate::refund::{Refund, State};
-use crate::store::{ChannelCensus, Evidence, EvidenceKind, FirstByte, RefundProgress, Store, StoreError};
+use crate::refund::{ProposalId, Refund, State};
+use crate::store::{ChannelCensus, Evidence, EvidenceKind, Proposal, RefundProgress, Store, StoreError};
 
 /// A refund and everything that is known about it.
 #[derive(Debug, Serialize)]
@@ -84,6 +85,9 @@ pub struct Happening {
     pub nth: Option<u32>,
     /// For people.
     pub text: String,
+    /// What became of a proposal, for people; the text has it, too. `None` while the proposal waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub became: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
 }
@@ -100,6 +104,9 @@ impl Story {
         let Some(progress) = store.progress(refund.id).await? else { return Ok(None) };
         let evidence = store.evidence(refund.id).await?;
         let forgotten_before = store.forgotten_before(&refund).await?;
+        let proposed: Vec<ProposalId> = evidence.iter().filter_map(journal::proposal).collect();
+        let proposals =
+            if proposed.is_empty() { Vec::new() } else { store.proposals_of(refund.id, &proposed).await? };
         let mut expected = None;
         if refund.state == State::Ready {
             let before = store.refunds_before(refund.id).await?;
@@ -123,7 +130,7 @@ impl Story {
             expected_in_seconds: after.map(|after| after.as_secs_f64()),
             no_forecast_because: why_none,
             next_inquiry_at: progress.next_inquiry_at,
-            happened: happened(&refund, evidence),
+            happened: happened(&refund, evidence, &proposals, progress.now),
             forgotten_before,
             refund,
         }))
@@ -202,8 +209,13 @@ fn awaited(
 const MOVED_OUT: &str = "moved_out";
 const MOVED_IN: &str = "moved_in";
 
-fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
-    let line = |at, what, text| Happening { at, what, nth: None, text, evidence: None };
+fn happened(
+    refund: &Refund,
+    evidence: Vec<Evidence>,
+    proposals: &[Proposal],
+    now: Timestamp,
+) -> Vec<Happening> {
+    let line = |at, what, text| Happening { at, what, nth: None, text, became: None, evidence: None };
     // Each move has a line in the journal of both channels.
     let first_move = evidence.iter().find(|one| one.code.as_deref() == Some(MOVED_OUT));
     let mut saved = format!("saved for channel `{}`", first_move.map_or(&refund.channel, |one| &one.channel));
@@ -233,7 +245,12 @@ fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
             let _ = write!(text, " (channel {})", one.channel);
         }
         let nth = (what == HappeningKind::Send).then_some(sends);
-        story.push(Happening { at, what, nth, text, evidence: Some(one) });
+        let proposal = journal::proposal(&one).and_then(|id| proposals.iter().find(|other| other.id == id));
+        let became = proposal.and_then(|proposal| proposal.became(refund.version, now));
+        if let Some(became) = &became {
+            let _ = write!(text, " ({became})");
+        }
+        story.push(Happening { at, what, nth, text, became, evidence: Some(one) });
     }
     let is_in_journal = last_move.as_deref() == Some(refund.state.as_str());
     if let Some(at) = refund.settled_at.filter(|_| !is_in_journal) {
@@ -242,58 +259,6 @@ fn happened(refund: &Refund, evidence: Vec<Evidence>) -> Vec<Happening> {
     }
     story.sort_by_key(|one| one.at);
     story
-}
-
-/// One line of the journal as a sentence. `nth` counts the refund's sends.
-fn sentence(line: &Evidence, nth: u32) -> String {
-    if line.code.as_deref() == Some(MOVED_OUT) {
-        let message = line.message.as_deref().unwrap_or_default();
-        return format!("{} moved it from {} {message}", line.node, line.channel);
-    }
-    let mut text = match line.kind {
-        EvidenceKind::Manual => format!("{} {}", line.node, line.outcome),
-        EvidenceKind::Inquiry => {
-            format!("inquiry {} from node {}: {}", line.number, node_of(line), line.outcome)
-        }
-        EvidenceKind::Recovery => "recovery".to_owned(),
-        EvidenceKind::Send => format!("send {nth} from node {}: {}", node_of(line), line.outcome),
-    };
-    if let Some(status) = line.status {
-        let _ = write!(text, ", HTTP {status}");
-    }
-    if let Some(code) = line.code.as_deref().filter(|code| *code != line.outcome) {
-        let _ = write!(text, ", {code}");
-    }
-    match (line.kind, line.first_byte(), line.finished_at) {
-        (EvidenceKind::Manual, ..) => {}
-        (_, FirstByte::Left(started), Some(finished)) => {
-            let took = Duration::try_from(finished.duration_since(started)).unwrap_or_default();
-            let _ = write!(text, ", after {:.3} s", took.as_secs_f64());
-        }
-        (EvidenceKind::Send, FirstByte::NotSent, _) => text.push_str(", no byte was sent"),
-        (_, FirstByte::NobodyKnows, _) => text.push_str(", nobody knows whether a byte was sent"),
-        _ => {}
-    }
-    match &line.moved_to {
-        Some(state) => {
-            let _ = write!(text, ", moved to {state}");
-        }
-        // A proposal, or its withdrawal, moves nothing by itself.
-        None if line.kind == EvidenceKind::Manual => {}
-        None => text.push_str(", too late to move it"),
-    }
-    if let Some(message) = line.message.as_deref().filter(|message| !message.is_empty()) {
-        let _ = write!(text, ": {message}");
-    }
-    if let Some(permit) = &line.permit {
-        let _ = write!(text, " (permit {permit})");
-    }
-    text
-}
-
-/// The node's name without its process.
-fn node_of(line: &Evidence) -> &str {
-    line.node.split('#').next().unwrap_or(&line.node)
 }
 
 #[cfg(test)]

@@ -182,6 +182,7 @@ const WITHDRAW: &str =
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("proposals", LIST.sql),
     ("count_proposals", COUNT),
+    ("proposals_of_refund", end::OF_REFUND),
     ("channel_of_proposal", CHANNEL),
     ("approve", APPROVE.sql),
     ("withdraw", WITHDRAW),

@@ -33,7 +33,7 @@ fn happening(one: &Happening) -> Markup {
         Some(_) if one.what == HappeningKind::Move => html! {
             li { (exact(one.at)) p { strong { "Moved" } ": " (foreign(&one.text)) } }
         },
-        Some(evidence) => numbered(evidence, one.nth),
+        Some(evidence) => numbered(evidence, one.nth, one.became.as_deref()),
         None if one.what == HappeningKind::Saved => html! {
             li {
                 (exact(one.at))
@@ -60,11 +60,12 @@ fn of_channel(event: &Event) -> Markup {
 
 /// One line of the journal, without those before it.
 pub(super) fn line(one: &Evidence) -> Markup {
-    numbered(one, None)
+    numbered(one, None, None)
 }
 
-/// One line of the journal. `nth` counts the refund's sends; without it, a send has the number that the bank saw.
-fn numbered(one: &Evidence, nth: Option<u32>) -> Markup {
+/// One line of the journal. `nth` counts the refund's sends; without it, a send has the number that the bank saw. `became` says
+/// what became of a proposal.
+fn numbered(one: &Evidence, nth: Option<u32>, became: Option<&str>) -> Markup {
     let what = match one.kind {
         EvidenceKind::Send => format!("Send {}", nth.map_or(i64::from(one.number), i64::from)),
         EvidenceKind::Inquiry => format!("Inquiry {}", one.number),
@@ -88,6 +89,7 @@ fn numbered(one: &Evidence, nth: Option<u32>) -> Markup {
                 @if let Some(moved_to) = &one.moved_to { ", moved to " strong { (moved_to) } }
                 // A proposal, or its withdrawal, moves nothing by itself.
                 @else if one.kind != EvidenceKind::Manual { ", too late to move it" }
+                @if let Some(became) = became { ", " (foreign(became)) }
             }
             @if let Some(message) = &one.message { p.message { (foreign(message)) } }
             // Recovery and people send nothing to the bank, so their lines prove nothing about a first byte.

@@ -1,6 +1,17 @@
-//! How a proposal ended.
+//! How a proposal ended, and what became of one that its refund left behind.
 
-use super::Proposal;
+use jiff::Timestamp;
+
+use super::{Proposal, proposal_columns, read_proposal};
+use crate::refund::{ProposalId, RefundId};
+use crate::store::connections::Ask;
+use crate::store::{Doing, Store, StoreError};
+
+pub(super) const OF_REFUND: &str = concat!(
+    "select ",
+    proposal_columns!("p"),
+    " from refundd.proposals p where p.refund_id = $1 and p.id = any($2)"
+);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProposalEnd {
@@ -34,5 +45,33 @@ impl Proposal {
             ProposalEnd::Replaced => format!("was replaced by {by} before"),
             ProposalEnd::Expired => "has expired".to_owned(),
         }
+    }
+
+    /// What became of it, for the story of its refund, which has this version now; `None` while it waits. Nothing is written
+    /// when its refund changes and leaves it behind.
+    #[must_use]
+    pub fn became(&self, version: i32, now: Timestamp) -> Option<String> {
+        let is_over = self.expires_at.is_some_and(|at| at <= now);
+        Some(match &self.ended {
+            Some((ProposalEnd::Approved, by)) => format!("approved by {by}"),
+            Some((ProposalEnd::Withdrawn, by)) => format!("withdrawn by {by}"),
+            Some((ProposalEnd::Replaced, by)) => format!("replaced by another proposal of {by}"),
+            _ if version != self.version => "void: the refund has changed since".to_owned(),
+            None if !is_over => return None,
+            None | Some((ProposalEnd::Expired, _)) => "expired: nobody approved it in time".to_owned(),
+        })
+    }
+}
+
+impl Store {
+    /// Those of these proposals that are about the refund, also those that have ended.
+    pub async fn proposals_of(
+        &self,
+        refund: RefundId,
+        ids: &[ProposalId],
+    ) -> Result<Vec<Proposal>, StoreError> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        let rows = sqlx::query(OF_REFUND).bind(refund.0).bind(&ids).all(&self.db.patient()).await;
+        rows.doing("look at the proposals of a refund")?.iter().map(read_proposal).collect()
     }
 }

@@ -16,7 +16,7 @@ async fn said(scratch: &Scratch, refund: i64) -> String {
 }
 
 /// Lets all proposals of a refund reach their end.
-async fn age(scratch: &Scratch, refund: i64) {
+pub(super) async fn age(scratch: &Scratch, refund: i64) {
     let trigger = "alter table refundd.proposals disable trigger proposals_only_end";
     scratch.sql(trigger).await;
     scratch.sql(&format!("update refundd.proposals set expires_at = now() where refund_id = {refund}")).await;

@@ -1,8 +1,10 @@
 //! What waits for a second person is shown.
 
+use refundd::refund::{RefundId, State};
 use serde_json::{Value, json};
 
-use super::{SEEN, propose, ready, uncertain};
+use super::events::age;
+use super::{SEEN, approve, propose, ready, uncertain, withdraw};
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::{TestNode, until};
@@ -64,5 +66,40 @@ async fn list_command_and_metrics_show_what_waits_for_a_second_person() {
         run(&["withdraw", &(first.id.0 + 1).to_string(), "--reason", "acme found it", "--by", "ann"]);
     assert!(withdrawn.contains("about refund 2 is withdrawn"), "{withdrawn}");
     assert_eq!(run(&["proposals"]), "Nothing waits for a second person.\n");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_story_of_a_refund_says_what_became_of_each_proposal() {
+    let scratch = uncertain(5).await;
+    let mut made = Vec::new();
+    for refund in 1..=5 {
+        made.push(propose(&scratch, &ready(refund, "ann")).await.id);
+    }
+    withdraw(&scratch, made[1], "bob").await;
+    // Somebody decides otherwise, and the proposal is void.
+    scratch.decide(RefundId(3), State::Failed, "acme found it", "eve").await;
+    approve(&scratch, made[3], "bob").await;
+    age(&scratch, 5).await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let config = file(&scratch.file("cli", UNLIMITED));
+    for (refund, became) in [
+        (1, None),
+        (2, Some("withdrawn by bob")),
+        (3, Some("void: the refund has changed since")),
+        (4, Some("approved by bob")),
+        (5, Some("expired: nobody approved it in time")),
+    ] {
+        let found = node.get(&format!("/v1/refunds/find?q=R-{refund}")).await.json();
+        let happened = found["story"]["happened"].as_array().unwrap_or_else(|| panic!("{found}"));
+        let proposed = happened.iter().find(|one| one["evidence"]["outcome"] == "proposed").unwrap();
+        assert_eq!(proposed["became"].as_str(), became, "{proposed}");
+        let shown = text(&refundd(config.path(), &["show", &format!("R-{refund}")]));
+        let page = node.get(&format!("/refunds/{refund}")).await.text;
+        if let Some(words) = became {
+            assert!(shown.contains(&format!("({words})")), "{words}: {shown}");
+            assert!(page.contains(words), "{words}: {page}");
+        }
+    }
     node.stop().await;
 }
