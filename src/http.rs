@@ -132,6 +132,11 @@ impl Api {
     }
 }
 
+/// Does this work in a task of its own, so that it goes on to its end when the caller hangs up.
+async fn to_the_end<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T, Problem> {
+    tokio::spawn(work).await.map_err(|_| Problem::internal())
+}
+
 /// All routes, behind the guard.
 pub fn router(api: Api) -> Router {
     let (hosts, unread) = (Arc::clone(&api.hosts), api.unread.clone());

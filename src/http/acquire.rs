@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::body::{self, BodyKind};
-use super::{Api, Json, Problem, Who, json};
+use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::acquire::{self as permits_for_others, AcquireOutcome};
 use crate::limiter::{Limit, Permit, PermitNumber, Rule};
 use crate::node::restoring::ServerError;
@@ -74,13 +74,12 @@ pub(super) async fn acquire(
     let json = json::parse(&bytes)?;
     let wanted = read(&json, limit, &who).map_err(Problem::invalid)?;
     let span = span::begin(&api.node.traces, &head.headers);
-    // In a task of its own: spent permits must be written to the ledger even if the caller hangs up.
+    // Spent permits must be written to the ledger even if the caller hangs up.
     let (node, of) = (api.node.clone(), Arc::clone(limit));
-    let task =
-        tokio::spawn(
-            async move { permits_for_others::acquire(&node, &of, wanted.permits, &wanted.caller).await },
-        );
-    let answer = task.await.map_err(|_| Problem::internal())?;
+    let answer = to_the_end(async move {
+        permits_for_others::acquire(&node, &of, wanted.permits, &wanted.caller).await
+    })
+    .await?;
     span::end(span, &limit.name, &answer);
     match answer {
         Ok(AcquireOutcome::Granted { permits, left }) => {
@@ -114,7 +113,7 @@ pub(super) async fn acquire(
                 .retry_after(seconds(retry_after)))
         }
         Ok(AcquireOutcome::Unsure(why)) => Err(unsure(why)),
-        Err(ServerError::Store(error)) => Err(Problem::store(&error)),
+        Err(ServerError::Store(error)) => Err(error.into()),
         Err(ServerError::Bucket(error)) => {
             tracing::warn!(error = %chain(&error), "Redis is away, a request for permits was answered 503");
             Err(unsure("Redis is away, and only it can count"))

@@ -8,7 +8,7 @@ use super::body::{self, BodyKind};
 use super::look::Named;
 use super::person::read_version;
 use super::who::of_a_person;
-use super::{Api, Json, Problem, Who, json};
+use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::bucket::Bucket;
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId, State as RefundState};
@@ -53,12 +53,11 @@ pub(super) async fn cancel(
     carry_out(api, id, cancellation).await.map(Json)
 }
 
-/// Cancels a refund, and answers it. It runs in a task of its own, so that it goes on when the caller hangs up.
+/// Cancels a refund, and answers it, also when the caller hangs up.
 pub(super) async fn carry_out(api: Api, id: RefundId, cancellation: Cancellation) -> Result<Refund, Problem> {
     let bucket = api.node.bucket.clone();
     let Cancellation { seen, canceller } = cancellation;
-    let task = tokio::spawn(async move { api.node.store.cancel(id, seen, &canceller).await });
-    let cancelled = task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
+    let cancelled = to_the_end(async move { api.node.store.cancel(id, seen, &canceller).await }).await??;
     if let Cancelled::Now(refund) = &cancelled
         && let Ok(channel) = ChannelName::new(&refund.channel)
     {

@@ -47,7 +47,7 @@ impl CensusCache {
         let node = node.clone();
         let count = || async move {
             let measured = Measured::of_reports([&node.status_report.to_json(None)]);
-            desk::census(&node.store, &measured).await.map_err(|error| Problem::store(&error))
+            Ok(desk::census(&node.store, &measured).await?)
         };
         let rest = |counted: &Vec<ChannelCensus>, took| {
             // The living nodes that run the same channels. Each of them counts for itself.
@@ -78,7 +78,7 @@ impl CensusCache {
             return last.value.clone();
         }
         let began = Instant::now();
-        let value = node.store.suspensions().await.map(Arc::new).map_err(|error| Problem::store(&error));
+        let value = node.store.suspensions().await.map(Arc::new).map_err(Problem::from);
         *last = Some(LastSuspended { began, value: value.clone() });
         value
     }

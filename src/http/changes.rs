@@ -58,9 +58,9 @@ pub(super) async fn list(
     })?;
     let node = api.node.clone();
     let read = async move {
-        let reach = node.store.journal_is_whole_until().await.map_err(|error| Problem::store(&error))?;
+        let reach = node.store.journal_is_whole_until().await?;
         let filter = ChangeFilter { after: place(after, reach)?, ..filter };
-        node.store.changes(&filter, reach.whole_until).await.map_err(|error| Problem::store(&error))
+        Ok(node.store.changes(&filter, reach.whole_until).await?)
     };
     page(&turn.read(read).await?, MOST_BYTES_OF_A_PAGE).map(Json)
 }

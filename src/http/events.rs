@@ -38,7 +38,7 @@ pub(super) async fn list(
     let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let node = api.node.clone();
-    let read = async move { node.store.events(&filter).await.map_err(|error| Problem::store(&error)) };
+    let read = async move { Ok(node.store.events(&filter).await?) };
     let EventPage { events, next } = api.lists.place(&who).await.read(read).await?;
     Ok(Json(EventList { events, next: next.map(|next| next.to_string()) }))
 }

@@ -73,8 +73,7 @@ pub(super) async fn find(
 /// The refunds that have this name.
 pub(super) async fn named(api: &Api, who: &Who, name: String, most: u32) -> Result<Vec<Found>, Problem> {
     let (node, channels) = (api.node.clone(), who.channels());
-    let read =
-        async move { node.store.find(&name, &channels, most).await.map_err(|error| Problem::store(&error)) };
+    let read = async move { Ok(node.store.find(&name, &channels, most).await?) };
     api.lists.place(who).await.read(read).await
 }
 
@@ -87,6 +86,5 @@ pub(super) async fn story(
     let of_channel = census.iter().find(|channel| channel.channel == refund.channel);
     let status: Option<ChannelStatus> = channels::statuses(&api.node, of_channel.into_iter()).pop();
     let measured = Measured::of_reports([&api.node.status_report.to_json(None)]);
-    let story = Story::read(&api.node.store, refund, census, &measured, status.as_ref()).await;
-    story.map_err(|error| Problem::store(&error))
+    Ok(Story::read(&api.node.store, refund, census, &measured, status.as_ref()).await?)
 }

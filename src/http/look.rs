@@ -37,7 +37,7 @@ pub(super) async fn one(State(api): State<Api>, who: Who, Named(id): Named) -> R
 
 /// A refund that exists for the caller.
 pub(super) async fn refund_of(api: &Api, who: &Who, id: RefundId) -> Result<Refund, Problem> {
-    let refund = api.node.store.refund(id).await.map_err(|error| Problem::store(&error))?;
+    let refund = api.node.store.refund(id).await?;
     let refund = refund.filter(|refund| who.has_channel(&refund.channel));
     refund.ok_or_else(|| Problem::no_such_refund(&id.to_string()))
 }
@@ -57,7 +57,7 @@ pub(super) async fn list(
         Problem::busy("other callers do not read their answers; nothing was done, and repeating is safe")
     })?;
     let (node, limit) = (api.node.clone(), filter.limit);
-    let read = async move { node.store.list(&filter).await.map_err(|error| Problem::store(&error)) };
+    let read = async move { Ok(node.store.list(&filter).await?) };
     page(&place.read(read).await?, limit, MOST_BYTES_OF_A_PAGE).map(Json)
 }
 

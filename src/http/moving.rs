@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::named_channel::{in_path, is_known, no_such_channel};
 use super::person::{Person, read_list, unknown_fields};
-use super::{Api, Json, Problem, Who, json};
+use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::bulk::{AT_ONCE, Bulk, BulkResult, Deed, Fate};
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId, RequestId, State as RefundState, card};
@@ -121,7 +121,7 @@ pub(super) async fn moving(
     let store = &api.node.store;
     for channel in [&from, &order.to] {
         is_known(&who, channel.as_str())?;
-        let target = store.move_target(channel.as_str()).await.map_err(|error| Problem::store(&error))?;
+        let target = store.move_target(channel.as_str()).await?;
         let target = target.ok_or_else(|| no_such_channel(channel.as_str()))?;
         if *channel == order.to && target.is_retired {
             let message = "must be a channel that a node runs: refunds would wait there for ever";
@@ -129,10 +129,7 @@ pub(super) async fn moving(
             return Err(Problem::invalid(vec![error]));
         }
     }
-    // In a task of its own, so that it goes on when the caller hangs up.
-    let task = tokio::spawn(async move { carry_out(&api, &who, from, order).await });
-    let results = task.await.map_err(|_| Problem::internal())?;
-    results.map(Json).map_err(|error| Problem::store(&error))
+    Ok(Json(to_the_end(async move { carry_out(&api, &who, from, order).await }).await??))
 }
 
 async fn carry_out(api: &Api, who: &Who, from: ChannelName, order: Order) -> Result<MoveResults, StoreError> {

@@ -11,8 +11,7 @@ use crate::refund::ChannelName;
 /// happened there.
 pub(super) async fn exists(api: &Api, who: &Who, channel: Option<&str>) -> Result<(), Problem> {
     let Some(name) = channel else { return Ok(()) };
-    let is_there = who.has_channel(name)
-        && api.node.store.is_channel(name).await.map_err(|error| Problem::store(&error))?;
+    let is_there = who.has_channel(name) && api.node.store.is_channel(name).await?;
     if is_there { Ok(()) } else { Err(no_such_channel(name)) }
 }
 

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::named_channel::{in_path, is_known, no_such_channel};
 use super::person::unknown_fields;
 use super::who::of_a_person;
-use super::{Api, Json, Problem, Who, json};
+use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::desk::channel::SuspensionStatus;
 use crate::refund::draft::FieldError;
 use crate::store::{Pause, Resumed, Store, StoreError, SuspendedBy, Suspension};
@@ -48,7 +48,7 @@ impl Done {
 
 /// `GET /v1/suspensions`.
 pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<SuspensionListing>, Problem> {
-    let all = api.node.store.suspensions().await.map_err(|error| Problem::store(&error))?.suspensions;
+    let all = api.node.store.suspensions().await?.suspensions;
     let exists = |one: &Suspension| one.channel.as_ref().is_none_or(|channel| who.has_channel(channel));
     Ok(Json(SuspensionListing {
         suspensions: all.into_iter().filter(exists).map(SuspensionStatus::from).collect(),
@@ -103,18 +103,16 @@ pub(super) async fn resume_all(
     carry_out(api, None, wanted).await.map(Json)
 }
 
-/// Does what a request wants, and answers what suspends the channel, or everything, now. It runs in a task of its own,
-/// so that it goes on when the caller hangs up.
+/// Does what a request wants, also when the caller hangs up, and answers what suspends the channel, or everything, now.
 pub(super) async fn carry_out(api: Api, channel: Option<String>, wanted: Wanted) -> Result<Done, Problem> {
     let (about, ends) = (channel.clone(), wanted.verb.ends());
-    let task = tokio::spawn(async move {
+    let done = to_the_end(async move {
         let result = write(&api.node.store, channel.as_deref(), &wanted).await?;
         // This node knows at once, not only at its next heartbeat.
         api.node.read_suspensions().await?;
         Ok::<_, StoreError>((result, api.node.store.suspensions().await?.suspensions))
     });
-    let (result, suspended) =
-        task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))?;
+    let (result, suspended) = done.await??;
     let result = result.ok_or_else(|| no_such_channel(about.as_deref().unwrap_or_default()))?;
     let is_about = |one: &Suspension| one.channel.is_none() || one.channel == about;
     let suspensions: Vec<_> = suspended.into_iter().filter(is_about).map(SuspensionStatus::from).collect();

@@ -172,6 +172,12 @@ struct Body<'a> {
     errors: &'a [FieldError],
 }
 
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        Problem::store(&error)
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.body())).into_response();

@@ -13,7 +13,7 @@ mod result;
 pub(super) use self::result::{OpinionResult, OpinionResults};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
 use super::query::{self, Pairs, read_each};
-use super::{Api, Json, Problem, Who, json, named_channel};
+use super::{Api, Json, Problem, Who, json, named_channel, to_the_end};
 use crate::caller::Names;
 use crate::refund::ProposalId;
 use crate::refund::draft::FieldError;
@@ -69,7 +69,7 @@ pub(super) async fn list(
         Problem::busy("other callers do not read their answers; nothing was done, and repeating is safe")
     })?;
     let (node, most) = (api.node.clone(), filter.limit);
-    let read = async move { node.store.proposals(&filter).await.map_err(|error| Problem::store(&error)) };
+    let read = async move { Ok(node.store.proposals(&filter).await?) };
     let proposals = place.read(read).await?;
     let is_full = u32::try_from(proposals.len()).is_ok_and(|n| n >= most);
     let next = proposals.last().filter(|_| is_full).map(|last| last.proposal.id.to_string());
@@ -96,10 +96,10 @@ pub(super) async fn withdraw(
     carry_out(api, who, opinions).await.map(Json)
 }
 
-/// Writes the answers one after the other. A task of its own does it, so that it goes on when the caller hangs up.
+/// Writes the answers one after the other, also when the caller hangs up.
 pub(super) async fn carry_out(api: Api, who: Who, opinions: Opinions) -> Result<OpinionResults, Problem> {
     let Opinions { named, person } = opinions;
-    let task = tokio::spawn(async move {
+    let done = to_the_end(async move {
         let (mut results, store) = (Vec::with_capacity(named.len()), &api.node.store);
         for (id, verb) in named {
             let opinion = SecondOpinion { id, why: &person.reason, who: &person.by };
@@ -113,7 +113,7 @@ pub(super) async fn carry_out(api: Api, who: Who, opinions: Opinions) -> Result<
         }
         Ok::<_, StoreError>(OpinionResults::new(results))
     });
-    task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))
+    Ok(done.await??)
 }
 
 /// Whether the proposal exists for the caller. A proposal's channel never changes.

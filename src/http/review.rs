@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 pub(super) use self::result::{DecisionResult, DecisionResults};
 use super::look::{Named as Path, refund_of};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
-use super::{Api, Json, Problem, Who, json};
+use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::refund::draft::FieldError;
 use crate::refund::{Refund, RefundId, State as RefundState};
-use crate::store::{Decided, Decision, Evidence};
+use crate::store::{Decided, Decision, Evidence, StoreError};
 
 const MOST_BYTES: usize = 128 * 1024;
 /// Each decision is a commit of its own, so their number is bounded.
@@ -57,9 +57,8 @@ pub(super) async fn attempts(
     Path(id): Path,
 ) -> Result<Json<File>, Problem> {
     let refund = refund_of(&api, &who, id).await?;
-    let attempts = api.node.store.evidence(id).await.map_err(|error| Problem::store(&error))?;
-    let forgotten_before =
-        api.node.store.forgotten_before(&refund).await.map_err(|error| Problem::store(&error))?;
+    let attempts = api.node.store.evidence(id).await?;
+    let forgotten_before = api.node.store.forgotten_before(&refund).await?;
     Ok(Json(File { refund, attempts, forgotten_before }))
 }
 
@@ -74,14 +73,14 @@ pub(super) async fn decide(
     carry_out(&api, &who, decisions).await.map(Json)
 }
 
-/// Writes decisions one after the other. A task of its own does it, so that it goes on when the caller hangs up.
+/// Writes decisions one after the other, also when the caller hangs up.
 pub(super) async fn carry_out(
     api: &Api,
     who: &Who,
     decisions: Decisions,
 ) -> Result<DecisionResults, Problem> {
     let (api, who) = (api.clone(), who.clone());
-    let task = tokio::spawn(async move {
+    let done = to_the_end(async move {
         let mut results = Vec::with_capacity(decisions.refunds.len());
         for &named in &decisions.refunds {
             // Only a move changes a refund's channel. It moves `ready` refunds alone, about which nobody decides, and makes
@@ -107,9 +106,9 @@ pub(super) async fn carry_out(
             };
             results.push(DecisionResult::of(named, decisions.state, api.node.store.decide(&decision).await?));
         }
-        Ok(DecisionResults::new(results))
+        Ok::<_, StoreError>(DecisionResults::new(results))
     });
-    task.await.map_err(|_| Problem::internal())?.map_err(|error| Problem::store(&error))
+    Ok(done.await??)
 }
 
 /// Reads the body of a decision; the errors name every wrong field.

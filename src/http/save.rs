@@ -110,7 +110,7 @@ pub(super) async fn saved_before(
         return Ok(Vec::new());
     }
     let store = api.node.store.clone();
-    let look = async move { store.saved_before(&refused).await.map_err(|error| Problem::store(&error)) };
+    let look = async move { Ok(store.saved_before(&refused).await?) };
     let place = timeout(LOOK_UP_WAIT, api.lists.place(who)).await;
     let busy =
         |_| Problem::busy("refunds that may be saved already could not be looked up yet; repeating is safe");
@@ -161,7 +161,7 @@ pub(super) async fn visible(api: &Api, who: &Who, id: RefundId) -> Result<Option
     if who.has_all_channels() {
         return Ok(Some(id));
     }
-    let refund = api.node.store.refund(id).await.map_err(|error| Problem::store(&error))?;
+    let refund = api.node.store.refund(id).await?;
     Ok(refund.filter(|refund| who.has_channel(&refund.channel)).map(|refund| refund.id))
 }
 

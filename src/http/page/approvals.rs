@@ -97,11 +97,11 @@ type Read = (Vec<WaitingProposal>, HashMap<RefundId, Vec<Evidence>>);
 
 /// The proposals, and the last attempts of their refunds.
 async fn read(api: &Api, filter: &ProposalFilter) -> Result<Read, Problem> {
-    let (store, failed) = (&api.node.store, |error| Problem::store(&error));
-    let proposals = store.proposals(filter).await.map_err(failed)?;
+    let store = &api.node.store;
+    let proposals = store.proposals(filter).await?;
     let ids: Vec<RefundId> = proposals.iter().map(|one| one.proposal.refund_id).collect();
     let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
-    for (id, one) in store.evidence_of(&ids, MOST_ATTEMPTS).await.map_err(failed)? {
+    for (id, one) in store.evidence_of(&ids, MOST_ATTEMPTS).await? {
         evidence.entry(id).or_default().push(one);
     }
     Ok((proposals, evidence))

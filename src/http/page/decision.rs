@@ -38,8 +38,7 @@ pub(super) struct TwoPeople(Vec<BTreeMap<String, i64>>);
 impl TwoPeople {
     /// Reads the rules about amounts; the other rule holds always.
     pub(super) async fn read(api: &Api) -> Result<TwoPeople, Problem> {
-        let rules = api.node.store.other_second_person(&AmountBounds::default()).await;
-        let rules = rules.map_err(|error| Problem::store(&error))?;
+        let rules = api.node.store.other_second_person(&AmountBounds::default()).await?;
         Ok(TwoPeople(rules.iter().filter_map(|rule| serde_json::from_str(&rule.above).ok()).collect()))
     }
 

@@ -39,11 +39,11 @@ pub(in crate::http) async fn show(
 ) -> Result<Page, Problem> {
     let Query(wanted) = query?;
     let store = &api.node.store;
-    let now = store.now().await.map_err(|error| Problem::store(&error))?;
+    let now = store.now().await?;
     let filter = filter(&wanted, now, who.channels()).map_err(Problem::invalid)?;
     exists(&api, &who, filter.channel.as_deref()).await?;
     let node = api.node.clone();
-    let read = async move { node.store.events(&filter).await.map_err(|error| Problem::store(&error)) };
+    let read = async move { Ok(node.store.events(&filter).await?) };
     let EventPage { events, next } = api.lists.place(&who).await.read(read).await?;
     let body = html! {
         h1 { "Events" }

@@ -53,7 +53,7 @@ pub(in crate::http) async fn show(
     let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
     let cluster = api.watch.cluster(&api.node.store).await?;
     // Read now: who has just stopped everything wants to see that.
-    let stops = api.node.store.suspensions_of(None).await.map_err(|error| Problem::store(&error))?;
+    let stops = api.node.store.suspensions_of(None).await?;
     let own: Vec<&ChannelCensus> = census.iter().filter(|one| who.has_channel(&one.channel)).collect();
     let in_trouble = own.iter().filter(|one| has_trouble(one, &cluster)).count();
     let q = wanted.q.trim();

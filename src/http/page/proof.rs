@@ -21,7 +21,6 @@ use crate::proof::{Proved, Verdict, When, WrongPeriod, limits_of, period, prove_
 use crate::prove::Period;
 use crate::refund::ChannelName;
 use crate::refund::draft::FieldError;
-use crate::store::StoreError;
 
 /// The longest period of a proof on the page.
 const MOST: Duration = Duration::from_hours(24);
@@ -106,8 +105,7 @@ fn without(problem: &WrongPeriod, name: &str) -> String {
 async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Proved>), Problem> {
     let (from, to) = (wanted.from.trim(), wanted.to.trim());
     let (store, clocks) = (&api.node.store, api.node.bucket.tolerance());
-    let failed = |error: StoreError| Problem::store(&error);
-    let now = store.now().await.map_err(failed)?;
+    let now = store.now().await?;
     let read = |field: &str, text: &str, default: &str| {
         moments::read(if text.is_empty() { default } else { text }, now)
             .map_err(|message| wrong(field, text, message))
@@ -136,16 +134,14 @@ async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Pro
     let all = tokio::spawn(async move {
         let _one = one;
         let began = Instant::now();
-        let known = store.provable().await.map_err(failed)?;
+        let known = store.provable().await?;
         let limits = limits_of(&channel, &known).filter(|_| is_seen).ok_or_else(no_such_channel)?;
         let mut all = Vec::with_capacity(limits.len());
         for limit in limits {
             if began.elapsed() > MOST_TIME {
                 return Err(too_much());
             }
-            all.push(
-                prove_one(&store, &known, limit, period, now, clocks, &mut |_| ()).await.map_err(failed)?,
-            );
+            all.push(prove_one(&store, &known, limit, period, now, clocks, &mut |_| ()).await?);
         }
         Ok(all)
     });

@@ -115,7 +115,7 @@ pub(in crate::http) async fn show(
     let refund = refund_of(&api, &who, id).await?;
     let read = api.watch.story(&api, &refund).await?;
     let about = ProposalFilter { refunds: Some(vec![id]), limit: 1, ..ProposalFilter::of(who.channels()) };
-    let proposal = api.node.store.proposals(&about).await.map_err(|error| Problem::store(&error))?.pop();
+    let proposal = api.node.store.proposals(&about).await?.pop();
     let two_people = TwoPeople::read(&api).await?;
     let body = html! {
         h1 { "Refund " (foreign(&refund.refund_ref)) }

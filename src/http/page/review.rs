@@ -81,18 +81,17 @@ pub(in crate::http) async fn show(
     let (refunds, evidence, proposals, proposed, now) = {
         let (node, channels) = (api.node.clone(), who.channels());
         let read = async move {
-            let refunds = node.store.in_review(&filter).await.map_err(|error| Problem::store(&error))?;
+            let refunds = node.store.in_review(&filter).await?;
             let ids: Vec<RefundId> = refunds.iter().map(|refund| refund.id).collect();
-            let all =
-                node.store.evidence_of(&ids, MOST_ATTEMPTS).await.map_err(|error| Problem::store(&error))?;
+            let all = node.store.evidence_of(&ids, MOST_ATTEMPTS).await?;
             let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
             for (id, one) in all {
                 evidence.entry(id).or_default().push(one);
             }
             let about = ProposalFilter { refunds: Some(ids), limit: MOST, ..ProposalFilter::of(channels) };
-            let proposals = node.store.proposals(&about).await.map_err(|error| Problem::store(&error))?;
-            let proposed = node.store.count_proposals().await.map_err(|error| Problem::store(&error))?;
-            let now = node.store.now().await.map_err(|error| Problem::store(&error))?;
+            let proposals = node.store.proposals(&about).await?;
+            let proposed = node.store.count_proposals().await?;
+            let now = node.store.now().await?;
             Ok((refunds, evidence, proposals, proposed, now))
         };
         api.lists.place(&who).await.read(read).await?

@@ -105,7 +105,7 @@ impl Watch {
     /// The nodes, and what is wrong with their banks.
     pub(super) async fn cluster(&self, store: &Store) -> Result<Arc<Cluster>, Problem> {
         let store = store.clone();
-        let read = || async move { read_cluster(&store).await.map_err(|error| Problem::store(&error)) };
+        let read = || async move { Ok(read_cluster(&store).await?) };
         let patience = patience(self.cluster.has_value());
         self.cluster.read(read, |_, took| rest_after(took, 1), patience).await
     }
@@ -121,9 +121,7 @@ impl Watch {
         let watched = self.watched();
         let (store, channel, limits) = (store.clone(), channel.to_owned(), limits.to_vec());
         let patience = patience(kept.has_value());
-        let read = || async move {
-            read_minutes(&store, &channel, &limits).await.map_err(|error| Problem::store(&error))
-        };
+        let read = || async move { Ok(read_minutes(&store, &channel, &limits).await?) };
         kept.read(read, move |_, took| rest_after(took, watched), patience).await
     }
 
@@ -248,7 +246,7 @@ fn suspensions_of(census: &[ChannelCensus], channel: &str) -> String {
 async fn read_story(api: &Api, refund: Refund, census: &[ChannelCensus]) -> Result<StoryRead, Problem> {
     let (from, to) = (Some(refund.created_at), refund.settled_at);
     let filter = EventFilter { from, to, limit: EVENTS, ..of_channel(&refund.channel) };
-    let events = api.node.store.events(&filter).await.map_err(|error| Problem::store(&error))?.events;
+    let events = api.node.store.events(&filter).await?.events;
     Ok(StoryRead { story: find::story(api, refund, census).await?, events })
 }
 
