@@ -104,15 +104,11 @@ pub(super) fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
     if bytes.is_empty() {
         return Ok(cancellation);
     }
-    let json = json::parse(bytes)?;
-    let Some(object) = json.as_object() else {
-        let expected =
-            "must be {\"version\": 7, \"reason\": \"…\", \"by\": \"…\"}, some of these fields, or nothing";
-        return Err(Problem::invalid(vec![FieldError::new("body", Some(&json), expected)]));
-    };
+    let law = "must be {\"version\": 7, \"reason\": \"…\", \"by\": \"…\"}, some of these fields, or nothing";
+    let object = json::object(bytes, law)?;
     let mut wrong = Vec::new();
     wrong.extend(who.check_name("by", object.get("by")).err());
-    for (name, value) in object {
+    for (name, value) in &object {
         match name.as_str() {
             "version" => {
                 cancellation.seen = read_version(value);
@@ -123,12 +119,12 @@ pub(super) fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
             }
             "reason" => {
                 let what = "why the refund is cancelled; it is kept in the journal";
-                cancellation.canceller.why = Some(of_a_person(object, name, 400, what, &mut wrong));
+                cancellation.canceller.why = Some(of_a_person(&object, name, 400, what, &mut wrong));
             }
             "by" if who.name().is_some() => {}
             "by" => {
                 let what = "who cancels the refund, for the journal";
-                cancellation.canceller.name = Some(of_a_person(object, name, 100, what, &mut wrong));
+                cancellation.canceller.name = Some(of_a_person(&object, name, 100, what, &mut wrong));
             }
             _ => {
                 let expected = "is not known; known here: version, reason, by";

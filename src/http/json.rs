@@ -10,10 +10,11 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::body::{self, BodyKind};
 use super::{Api, Problem};
+use crate::refund::draft::FieldError;
 use crate::refund::text;
 
 #[derive(Debug)]
@@ -31,16 +32,29 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// Reads the body of a request about refunds, of at most `most` bytes.
-pub(super) async fn read_body(api: &Api, request: Request, most: usize) -> Result<Value, Problem> {
+/// Reads the body of a request, an object of at most `most` bytes. `law` is the message for another body.
+pub(super) async fn read_object(
+    api: &Api,
+    request: Request,
+    most: usize,
+    law: &str,
+) -> Result<Map<String, Value>, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[BodyKind::Json])?;
-    parse(&api.bodies.read(&head.headers, body, most).await?)
+    object(&api.bodies.read(&head.headers, body, most).await?, law)
+}
+
+/// Reads JSON as [`parse`] does, and refuses what is no object.
+pub(super) fn object(bytes: &[u8], law: &str) -> Result<Map<String, Value>, Problem> {
+    match parse(bytes)? {
+        Value::Object(object) => Ok(object),
+        other => Err(Problem::invalid(vec![FieldError::new("body", Some(&other), law)])),
+    }
 }
 
 /// Reads JSON in which no object has a field twice. The caller may mean either value, and the two may decide about other
 /// refunds. A refund that is saved is read elsewhere: there the last value counts, as in most programs.
-pub(super) fn parse(bytes: &[u8]) -> Result<Value, Problem> {
+fn parse(bytes: &[u8]) -> Result<Value, Problem> {
     serde_json::from_slice::<EachOnce>(bytes)
         .and_then(|_| serde_json::from_slice(bytes))
         .map_err(|error| Problem::malformed(&error))
@@ -118,6 +132,16 @@ mod tests {
         for bad in [r#"{"a": 1, "a": 1}"#, r#"[{"b": {"a": [], "\u0061": {}}}]"#] {
             let problem = format!("{:?}", parse(bad.as_bytes()).unwrap_err());
             assert!(problem.contains("field `a` is given twice"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_no_object_is_refused_with_the_law() {
+        assert_eq!(object(b"{\"a\": 1}", "must be {}").unwrap()["a"], 1);
+        for bad in ["[]", "7", "null", "\"a\""] {
+            let problem = object(bad.as_bytes(), "must be {}").unwrap_err();
+            let [error] = &*problem.errors else { panic!("{problem:?}") };
+            assert_eq!((error.field.as_str(), error.message.as_str()), ("body", "must be {}"), "{bad}");
         }
     }
 }

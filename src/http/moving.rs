@@ -5,7 +5,7 @@
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::named_channel::{in_path, is_known, no_such_channel};
 use super::person::{Person, read_list, unknown_fields};
@@ -115,8 +115,9 @@ pub(super) async fn moving(
     request: Request,
 ) -> Result<Json<MoveResults>, Problem> {
     let from = in_path(from)?;
-    let json = json::read_body(&api, request, MOST_BYTES).await?;
-    let order = read(&json, &from, &who).map_err(Problem::invalid)?;
+    let law = "must be a JSON object with to, refund_refs or all, reason and by";
+    let object = json::read_object(&api, request, MOST_BYTES, law).await?;
+    let order = read(&object, &from, &who).map_err(Problem::invalid)?;
     let from = ChannelName::new(&from).map_err(|_| no_such_channel(&from))?;
     let store = &api.node.store;
     for channel in [&from, &order.to] {
@@ -178,11 +179,7 @@ async fn carry_out(api: &Api, who: &Who, from: ChannelName, order: Order) -> Res
 }
 
 /// Reads the body of a request; the errors name every wrong field.
-fn read(json: &Value, from: &str, who: &Who) -> Result<Order, Vec<FieldError>> {
-    let Some(object) = json.as_object() else {
-        let expected = "must be a JSON object with to, refund_refs or all, reason and by";
-        return Err(vec![FieldError::new("body", Some(json), expected)]);
-    };
+fn read(object: &Map<String, Value>, from: &str, who: &Who) -> Result<Order, Vec<FieldError>> {
     let mut wrong = unknown_fields(object, &["to", "refund_refs", "all", "up_to", "dry_run", "reason", "by"]);
     let flag = |name: &str, wrong: &mut Vec<FieldError>| match object.get(name) {
         None | Some(Value::Null) => false,
@@ -244,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_request_names_a_channel_refunds_a_reason_and_a_person() {
-        let read = |body: &Value| read(body, "acme", &Who::Anyone);
+        let read = |body: &Value| read(body.as_object().unwrap(), "acme", &Who::Anyone);
         let good = json!({ "to": "globex", "refund_refs": ["R-1"], "reason": "acme is down", "by": "ann" });
         let order = read(&good).unwrap();
         assert_eq!(

@@ -63,7 +63,7 @@ pub(super) async fn pause(
     request: Request,
 ) -> Result<Json<Done>, Problem> {
     let name = in_path(name)?;
-    let wanted = read_pause(&read_body(&api, request).await?, &who).map_err(Problem::invalid)?;
+    let wanted = read_pause(&body(&api, request).await?, &who).map_err(Problem::invalid)?;
     is_known(&who, &name)?;
     carry_out(api, Some(name), wanted).await.map(Json)
 }
@@ -74,7 +74,7 @@ pub(super) async fn pause_all(
     who: Who,
     request: Request,
 ) -> Result<Json<Done>, Problem> {
-    let wanted = read_pause(&read_body(&api, request).await?, &who).map_err(Problem::invalid)?;
+    let wanted = read_pause(&body(&api, request).await?, &who).map_err(Problem::invalid)?;
     has_all_channels(&who)?;
     carry_out(api, None, wanted).await.map(Json)
 }
@@ -87,7 +87,7 @@ pub(super) async fn resume(
     request: Request,
 ) -> Result<Json<Done>, Problem> {
     let name = in_path(name)?;
-    let wanted = read_resume(&read_body(&api, request).await?, &who, true).map_err(Problem::invalid)?;
+    let wanted = read_resume(&body(&api, request).await?, &who, true).map_err(Problem::invalid)?;
     is_known(&who, &name)?;
     carry_out(api, Some(name), wanted).await.map(Json)
 }
@@ -98,7 +98,7 @@ pub(super) async fn resume_all(
     who: Who,
     request: Request,
 ) -> Result<Json<Done>, Problem> {
-    let wanted = read_resume(&read_body(&api, request).await?, &who, false).map_err(Problem::invalid)?;
+    let wanted = read_resume(&body(&api, request).await?, &who, false).map_err(Problem::invalid)?;
     has_all_channels(&who)?;
     carry_out(api, None, wanted).await.map(Json)
 }
@@ -188,15 +188,9 @@ impl Verb {
     }
 }
 
-async fn read_body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
-    match json::read_body(api, request, MOST_BYTES).await? {
-        Value::Object(object) => Ok(object),
-        other => {
-            let expected =
-                "must be a JSON object, such as {\"reason\": \"the bank is down\", \"by\": \"ann\"}";
-            Err(Problem::invalid(vec![FieldError::new("body", Some(&other), expected)]))
-        }
-    }
+async fn body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
+    let law = "must be a JSON object, such as {\"reason\": \"the bank is down\", \"by\": \"ann\"}";
+    json::read_object(api, request, MOST_BYTES, law).await
 }
 
 pub(super) fn read_pause(object: &Map<String, Value>, who: &Who) -> Result<Wanted, Vec<FieldError>> {

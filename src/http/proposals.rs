@@ -82,7 +82,7 @@ pub(super) async fn approve(
     who: Who,
     request: Request,
 ) -> Result<Json<OpinionResults>, Problem> {
-    let opinions = read_approvals(&read_body(&api, request).await?, &who).map_err(Problem::invalid)?;
+    let opinions = read_approvals(&body(&api, request).await?, &who).map_err(Problem::invalid)?;
     carry_out(api, who, opinions).await.map(Json)
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn withdraw(
     who: Who,
     request: Request,
 ) -> Result<Json<OpinionResults>, Problem> {
-    let opinions = read_withdrawals(&read_body(&api, request).await?, &who).map_err(Problem::invalid)?;
+    let opinions = read_withdrawals(&body(&api, request).await?, &who).map_err(Problem::invalid)?;
     carry_out(api, who, opinions).await.map(Json)
 }
 
@@ -125,14 +125,9 @@ async fn exists(api: &Api, who: &Who, id: ProposalId) -> Result<bool, StoreError
     Ok(channel.is_some_and(|channel| who.has_channel(&channel)))
 }
 
-async fn read_body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
-    match json::read_body(api, request, MOST_BYTES).await? {
-        Value::Object(object) => Ok(object),
-        other => {
-            let expected = "must be a JSON object with proposals, reason and by";
-            Err(Problem::invalid(vec![FieldError::new("body", Some(&other), expected)]))
-        }
-    }
+async fn body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
+    let law = "must be a JSON object with proposals, reason and by";
+    json::read_object(api, request, MOST_BYTES, law).await
 }
 
 pub(super) fn read_approvals(object: &Map<String, Value>, who: &Who) -> Result<Opinions, Vec<FieldError>> {

@@ -68,8 +68,9 @@ pub(super) async fn decide(
     who: Who,
     request: Request,
 ) -> Result<Json<DecisionResults>, Problem> {
-    let json = json::read_body(&api, request, MOST_BYTES).await?;
-    let decisions = read(&json, &who).map_err(Problem::invalid)?;
+    let law = "must be a JSON object with refunds, state, reason and by";
+    let object = json::read_object(&api, request, MOST_BYTES, law).await?;
+    let decisions = read(&object, &who).map_err(Problem::invalid)?;
     carry_out(&api, &who, decisions).await.map(Json)
 }
 
@@ -112,14 +113,7 @@ pub(super) async fn carry_out(
 }
 
 /// Reads the body of a decision; the errors name every wrong field.
-pub(super) fn read(json: &Value, who: &Who) -> Result<Decisions, Vec<FieldError>> {
-    let Some(object) = json.as_object() else {
-        return Err(vec![FieldError::new(
-            "body",
-            Some(json),
-            "must be a JSON object with refunds, state, reason and by",
-        )]);
-    };
+pub(super) fn read(object: &Map<String, Value>, who: &Who) -> Result<Decisions, Vec<FieldError>> {
     let mut wrong = Vec::new();
     let person = Person::read(object, who, &mut wrong);
     let state =

@@ -6,8 +6,12 @@ fn decision(state: &str) -> Value {
     json!({ "refunds": [{ "id": "7", "version": 3 }], "state": state, "reason": "on the statement", "by": "ann" })
 }
 
+fn read(json: &Value) -> Result<Decisions, Vec<FieldError>> {
+    super::read(json.as_object().unwrap(), &Who::Anyone)
+}
+
 fn wrong(json: &Value) -> Vec<String> {
-    read(json, &Who::Anyone).unwrap_err().into_iter().map(|error| error.field).collect()
+    read(json).unwrap_err().into_iter().map(|error| error.field).collect()
 }
 
 #[test]
@@ -20,7 +24,7 @@ fn a_decision_names_refunds_their_versions_a_state_a_reason_and_a_person() {
         not_executed: true,
         person: Person { reason: "on the statement".to_owned(), by: "ann".to_owned() },
     };
-    assert_eq!(read(&json, &Who::Anyone), Ok(decisions));
+    assert_eq!(read(&json), Ok(decisions));
 }
 
 #[test]
@@ -29,7 +33,7 @@ fn without_versions_a_decision_can_only_say_that_the_bank_paid() {
         let mut json = decision(state);
         json.as_object_mut().unwrap().remove("refunds");
         json["ids"] = json!([7, "8"]);
-        match read(&json, &Who::Anyone) {
+        match read(&json) {
             Ok(decisions) => assert_eq!((state, decisions.refunds[1].seen), ("succeeded", None)),
             Err(errors) => {
                 assert_ne!(state, "succeeded");
@@ -43,7 +47,6 @@ fn without_versions_a_decision_can_only_say_that_the_bank_paid() {
 fn everything_that_is_wrong_with_a_decision_is_named() {
     let all = json!({ "refunds": [], "state": "sending", "reason": " ", "confirm": "yes", "why": "x" });
     assert_eq!(wrong(&all), ["reason", "by", "state", "confirm", "refunds", "why"]);
-    assert!(read(&json!([]), &Who::Anyone).is_err());
     for refund in [
         json!(7),
         json!({ "id": 7 }),

@@ -3,7 +3,7 @@
 
 use axum::extract::{Request, State};
 use maud::{Markup, html};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::super::review::{DecisionResult, carry_out, read};
 use super::super::super::{Api, Problem, Who};
@@ -28,7 +28,7 @@ pub(in crate::http) async fn decide(
         );
         return Err(Problem::invalid(vec![error]));
     }
-    let decisions = read(&as_json(&form), &who).map_err(Problem::invalid)?;
+    let decisions = read(&as_body(&form), &who).map_err(Problem::invalid)?;
     let results = carry_out(&api, &who, decisions).await?;
     let (done, others): (Vec<&DecisionResult>, Vec<_>) =
         results.results.iter().partition(|one| one.is_decided());
@@ -74,12 +74,12 @@ fn result(one: &DecisionResult, with_message: bool) -> Markup {
 }
 
 /// The form as the body of `POST /v1/review`, so that both doors have the same checks.
-fn as_json(form: &Form) -> Value {
+fn as_body(form: &Form) -> Map<String, Value> {
     let refund = |text: &str| {
         let (id, version) = text.split_once('@').unwrap_or((text, ""));
         json!({ "id": id, "version": version.parse::<i32>().ok() })
     };
     let mut body = form.object(&["state", "reason", "by", "confirm"]);
     body.insert("refunds".to_owned(), form.all("refund").map(refund).collect());
-    Value::Object(body)
+    body
 }
