@@ -264,7 +264,7 @@ fn mistakes_that_show_soon_are_caught_at_once() {
 #[ignore = "takes some minutes; `make zoo`"]
 fn every_known_mistake_is_caught() {
     let fair = number("FAIR").unwrap_or(FAIR);
-    for climate in climate::ALL {
+    for climate in climate::all() {
         match search(1..fair + 1, *climate, None) {
             Ok(Played { seeds, requests, inquiries, .. }) => println!(
                 "{:<26} {seeds} seeds with nothing wrong, {requests} requests, {inquiries} inquiries, all properties hold",

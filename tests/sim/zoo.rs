@@ -3,11 +3,15 @@
 //!
 //! A mistake in a statement is put in on the statement's way to Postgres (`wire`). A mistake in a script is put in on
 //! the script's way to the interpreter. If the text that a mistake replaces is gone, the zoo fails: no mistake
-//! drops out silently.
+//! drops out silently. A parameter with a name stands in a mistake as in the product's text: `:node`.
 
+mod claims;
+mod clocks;
+mod harmless;
 mod hazards;
 mod order;
-mod texts;
+mod scripts;
+mod uncertain;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,11 +61,13 @@ fn all() -> Vec<Bug> {
     };
     let order =
         order::ALL.iter().map(|&(name, mistake)| Bug { name, at: Where::Order(mistake), harmless: false });
-    bug(Where::Statement, texts::STATEMENTS, false)
-        .chain(bug(Where::Script, texts::SCRIPTS, false))
+    let statements = [claims::ALL, uncertain::ALL, clocks::ALL].into_iter();
+    statements
+        .flat_map(|list| bug(Where::Statement, list, false))
+        .chain(bug(Where::Script, scripts::ALL, false))
         .chain(order)
-        .chain(bug(Where::Statement, texts::HARMLESS_STATEMENTS, true))
-        .chain(bug(Where::Script, texts::HARMLESS_SCRIPTS, true))
+        .chain(bug(Where::Statement, harmless::STATEMENTS, true))
+        .chain(bug(Where::Script, harmless::SCRIPTS, true))
         .collect()
 }
 
@@ -117,8 +123,8 @@ async fn hunt(bug: Bug, most: u64) -> Caught {
     let is_applied = Arc::clone(&applied);
     let rewrite: Rewrite = Arc::new(move |text| {
         let changed = patched(text, of_statements).inspect(|_| is_applied.store(true, Ordering::Relaxed));
-        let changed = patched(changed.as_deref().unwrap_or(text), texts::UNCHECKED).or(changed);
-        patched(changed.as_deref().unwrap_or(text), texts::UNCOUNTED).or(changed)
+        let changed = patched(changed.as_deref().unwrap_or(text), harmless::UNCHECKED).or(changed);
+        patched(changed.as_deref().unwrap_or(text), harmless::UNCOUNTED).or(changed)
     });
     let mut stage = Stage::new(Some(rewrite)).await;
     let began = Instant::now();

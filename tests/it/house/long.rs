@@ -19,8 +19,6 @@ const LONG: &[(&str, &str)] = &[
         "one value with the servers, nodes and records of a run, which every fault needs",
     ),
     ("src/metrics/node.rs", "a table: the labels, the definition and the method of each metric"),
-    ("tests/sim/plan/climate.rs", "a table: one climate for each hazard"),
-    ("tests/sim/zoo/texts.rs", "a table: one patch for each known mistake"),
 ];
 
 /// Every such file of the repository, with its number of lines.
