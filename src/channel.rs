@@ -234,10 +234,7 @@ impl Channel {
     /// How long after its first send a refund may be leased for a resend; `None` if this channel makes no resends.
     #[must_use]
     pub fn resend_within(&self) -> Option<Duration> {
-        match self.on_unknown {
-            OnUnknown::Resend { key_retention } => Some(key_retention.saturating_sub(self.lease)),
-            OnUnknown::Review | OnUnknown::Inquire => None,
-        }
+        self.on_unknown.key_retention().map(|retention| retention.saturating_sub(self.lease))
     }
 
     /// The channel with one more limit, which grants `percent` of the rate, one permit at a time. `None` for an

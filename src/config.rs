@@ -58,7 +58,7 @@ use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::refund::draft::DraftLaws;
 use crate::refund::id::{ChannelName, LimitName};
-use crate::refund::{AmountBounds, OnUnknown};
+use crate::refund::AmountBounds;
 use secrecy::ExposeSecret;
 
 pub use self::bucket::BucketSection;
@@ -245,10 +245,7 @@ impl Config {
         let limits: BTreeMap<_, _> =
             by_name.into_values().flatten().map(|limit| (limit.name.clone(), limit)).collect();
         let windows = limits.values().map(|limit| limit.rule.window().unwrap_or_else(|| limit.rule.memory()));
-        let retentions = channels.iter().flatten().filter_map(|channel| match channel.on_unknown {
-            OnUnknown::Resend { key_retention } => Some(key_retention),
-            OnUnknown::Review | OnUnknown::Inquire => None,
-        });
+        let retentions = channels.iter().flatten().filter_map(|channel| channel.on_unknown.key_retention());
         let longest = recovery::Longest {
             window: windows.max().unwrap_or_default(),
             key_retention: retentions.max().unwrap_or_default(),

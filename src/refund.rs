@@ -10,6 +10,7 @@ mod echo;
 pub mod id;
 pub mod inquiry;
 mod money;
+mod on_unknown;
 pub mod retry;
 pub mod settlement;
 pub mod state;
@@ -27,7 +28,8 @@ pub use code::Code;
 pub use echo::{EchoMismatch, ExpectedEcho};
 pub use id::{CallerName, ChannelName, LimitName, ProposalId, RefundId, RequestId};
 pub use money::{AmountBounds, Money, thousands};
-pub use settlement::{OnUnknown, Policy, Sending, Settlement};
+pub use on_unknown::OnUnknown;
+pub use settlement::{Policy, Sending, Settlement};
 pub use state::State;
 pub use trace_parent::TraceParent;
 

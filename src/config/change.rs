@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::channel::{AnswerRule, Breaker, Channel, Inquiry};
 use crate::limiter::Limit;
-use crate::refund::OnUnknown;
 
 use super::Config;
 use super::duration::say;
@@ -64,11 +63,6 @@ impl Config {
             answer_rules,
         } = channel;
         let query = if endpoint.query().is_some() { "?****" } else { "" };
-        let (on_unknown, key_retention) = match on_unknown {
-            OnUnknown::Review => ("review", None),
-            OnUnknown::Inquire => ("inquire", None),
-            OnUnknown::Resend { key_retention } => ("resend", Some(say(*key_retention))),
-        };
         let mut shown = json!({
             "endpoint": format!(
                 "{}://{}{}{query}",
@@ -83,8 +77,8 @@ impl Config {
             "lease": say(*lease),
             "max_in_flight": max_in_flight,
             "max_backlog": max_backlog,
-            "on_unknown": on_unknown,
-            "key_retention": key_retention,
+            "on_unknown": on_unknown.as_str(),
+            "key_retention": on_unknown.key_retention().map(say),
             "inquiry": inquiry.as_ref().map(|inquiry| public_inquiry(inquiry)),
             "bank_ref": bank_ref,
             "retry": { "base": say(retry.base), "cap": say(retry.cap), "sends": retry.sends },

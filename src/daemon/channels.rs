@@ -9,7 +9,6 @@ use crate::bank::refresh_system_roots;
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::node::running::Running;
-use crate::refund::OnUnknown;
 use crate::store::Published;
 use crate::telemetry::chain;
 
@@ -24,11 +23,7 @@ impl Daemon {
                 endpoint: channel.bank_address().endpoint,
                 settings: Config::public_settings(channel),
                 max_backlog: channel.max_backlog,
-                on_unknown: match channel.on_unknown {
-                    OnUnknown::Review => "review",
-                    OnUnknown::Inquire => "inquire",
-                    OnUnknown::Resend { .. } => "resend",
-                },
+                on_unknown: channel.on_unknown.as_str(),
                 inquires: channel.inquiry.is_some(),
                 resend_within: channel.resend_within(),
                 most_sends: channel.retry.sends,

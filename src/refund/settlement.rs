@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use super::inquiry::{self, ACCEPTED_PATIENCE};
+use super::on_unknown::OnUnknown;
 use super::retry::RetryPolicy;
 use super::{Answer, Outcome, State};
 
@@ -32,20 +33,6 @@ pub struct Sending {
     pub is_resend: bool,
     /// How many earlier leases ended without a counted attempt: the bank answered "slow down", or no byte left.
     pub uncounted_leases: u32,
-}
-
-/// The channel's way to treat a refund that may have been executed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnUnknown {
-    /// A person decides.
-    Review,
-    /// refundd asks the bank.
-    Inquire,
-    /// refundd sends the refund again under the same key, as long as the bank remembers the key.
-    Resend {
-        /// How long the bank remembers a key, counted from the first send.
-        key_retention: Duration,
-    },
 }
 
 /// How a channel's refunds are settled.

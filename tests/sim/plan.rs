@@ -12,7 +12,6 @@ use fastrand::Rng;
 use playground::rule::TestAlgorithm;
 use refundd::channel::Channel;
 use refundd::config::Config;
-use refundd::refund::OnUnknown;
 
 use super::bank::Moods;
 use super::clock::micros;
@@ -133,13 +132,7 @@ impl Plan {
 
     /// How long a channel's bank knows a key, in us; `None` where no file relies on that.
     pub fn remembers(&self, channel_index: usize) -> Option<i64> {
-        self.files
-            .iter()
-            .filter_map(|file| match file[channel_index].on_unknown {
-                OnUnknown::Resend { key_retention } => Some(micros(key_retention)),
-                OnUnknown::Review | OnUnknown::Inquire => None,
-            })
-            .max()
+        self.files.iter().filter_map(|file| file[channel_index].on_unknown.key_retention().map(micros)).max()
     }
 
     /// The shortest grace after which some file takes "not found" of a channel's bank for final. From then on it is

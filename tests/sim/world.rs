@@ -17,7 +17,7 @@ use fastrand::Rng;
 use refundd::bucket::Purpose;
 use refundd::channel::{BankAddress, Channel};
 use refundd::limiter::Permit;
-use refundd::refund::{ChannelName, OnUnknown, RefundId, State};
+use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{Published, Store};
 
 use super::bank::Bank;
@@ -141,11 +141,7 @@ impl<'a> World<'a> {
                 endpoint: channel.endpoint.to_string(),
                 settings: serde_json::json!({}),
                 max_backlog: None,
-                on_unknown: match channel.on_unknown {
-                    OnUnknown::Review => "review",
-                    OnUnknown::Inquire => "inquire",
-                    OnUnknown::Resend { .. } => "resend",
-                },
+                on_unknown: channel.on_unknown.as_str(),
                 inquires: channel.inquiry.is_some(),
                 resend_within: channel.resend_within(),
                 most_sends: channel.retry.sends,
