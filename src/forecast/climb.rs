@@ -16,14 +16,9 @@ pub struct Climb {
 }
 
 impl Climb {
-    /// The share after this time, in percent; `None` at the full rate.
+    /// From which moments on which share of the rate counts, in percent. The last moment has the full rate, `None`.
     #[must_use]
-    pub fn share_after(&self, time: Seconds) -> Option<u32> {
-        self.share_of(self.steps_at(time))
-    }
-
-    /// From which moments on which share of the rate counts. The last moment has the full rate, `None`.
-    pub(super) fn shares(&self) -> Vec<(Seconds, Option<u32>)> {
+    pub fn shares(&self) -> Vec<(Seconds, Option<u32>)> {
         let first = self.steps_at(0.0);
         let mut shares = vec![(0.0, self.share_of(first))];
         for steps in first + 1..first + Self::MOST_STEPS {
@@ -72,7 +67,7 @@ mod tests {
         assert_eq!(shares.last().map(|(_, share)| *share), Some(None));
         assert!(shares.windows(2).all(|two| two[0].0 < two[1].0), "{shares:?}");
         for (at, share) in shares {
-            assert_eq!(climb.share_after(at + 0.01), share, "{at}");
+            assert_eq!(climb.share_of(climb.steps_at(at + 0.01)), share, "{at}");
         }
     }
 }

@@ -133,14 +133,6 @@ impl Draft {
         Err(RefusedDraft { errors: wrong, readable: None })
     }
 
-    /// Checks a draft whose fields already have their types, as the command line builds it.
-    ///
-    /// # Errors
-    /// Returns every problem, in the order of [`FIELDS`].
-    pub fn finish(self) -> Result<NewRefund, Vec<FieldError>> {
-        self.judge(Vec::new(), &|_| DraftLaws::default()).map_err(|refusal| refusal.errors)
-    }
-
     /// Checks the values. `wrong` already has the fields that could not be read.
     fn judge(
         self,

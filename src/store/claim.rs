@@ -90,13 +90,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("claim", CLAIM.limited.sql), ("claim_unlimited", CLAIM.unlimited.sql), ("unclaim", UNCLAIM.sql)];
 
 impl Store {
-    /// Claims the refunds whose ids were taken out of the bucket.
-    pub async fn claim(&self, request: &ClaimRequest<'_>) -> Result<Claimed, StoreError> {
-        self.claim_among(request, &[]).await
-    }
-
-    /// Like [`Store::claim`], with more ids than permits: `more` follow the ids of the request. For buckets in which
-    /// many ids are not claimable any more.
+    /// Claims the refunds whose ids were taken out of the bucket. `more` are ids beyond the permits, after those of the
+    /// request: for buckets in which many ids are not claimable any more.
     pub async fn claim_among(
         &self,
         request: &ClaimRequest<'_>,

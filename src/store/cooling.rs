@@ -28,12 +28,6 @@ pub struct Refusal<'a> {
     pub age: Duration,
 }
 
-const COOL: &str = "
-    update refundd.channels
-       set cool_until = now() + $2 * interval '1 microsecond', cool_reason = $3
-     where channel = $1 and (cool_until is null or cool_until < now() + $2 * interval '1 microsecond')
-    returning channel";
-
 const REFUSED: Statement = statement!(include_str!("sql/refused.sql"));
 
 // Keeps the cooling for thirty steps after its end: `refused` takes a refusal within them for a repeated one.
@@ -46,27 +40,9 @@ const CLEAR_COOLING: &str = "
         or (slow_percent is not null and cool_until is null
             and refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is null)";
 
-pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("cool", COOL), ("refused", REFUSED.sql), ("clear_cooling", CLEAR_COOLING)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[("refused", REFUSED.sql), ("clear_cooling", CLEAR_COOLING)];
 
 impl Store {
-    /// Cools a channel on all nodes for `span`; `false` if it cools for longer already.
-    pub async fn cool(
-        &self,
-        channel: &ChannelName,
-        span: Duration,
-        reason: &str,
-    ) -> Result<bool, StoreError> {
-        let row = sqlx::query(COOL)
-            .bind(channel.as_str())
-            .bind(micros(span))
-            .bind(reason)
-            .maybe(&self.db)
-            .await
-            .doing("cool a channel")?;
-        Ok(row.is_some())
-    }
-
     /// Writes that a bank asked for fewer requests. The channel cools on all nodes and then runs at a lower rate.
     /// Answers how long it cools from now on, and whether the refusal is a new one; `None` if the channel does not
     /// exist.

@@ -12,12 +12,10 @@ mod two_people;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use hyper::Method;
 use jiff::{SignedDuration, Timestamp};
 use refundd::caller::token::Token;
-use refundd::refund::ChannelName;
 use serde_json::Value;
 
 use crate::harness::node::Answer;
@@ -74,10 +72,9 @@ impl Doors {
     /// The same, with a file of more channels.
     pub async fn node_with(&self, scratch: &Scratch, channels: &str) -> TestNode {
         let node = TestNode::start(scratch, "a", &self.behind(channels)).await;
-        for channel in ["acme", "other"] {
-            let (channel, hour) = (ChannelName::new(channel).unwrap(), Duration::from_hours(1));
-            assert!(scratch.store.cool(&channel, hour, "so that nothing is sent").await.unwrap());
-        }
+        let cool = "update refundd.channels set cool_until = now() + interval '1 hour', cool_reason = 'so that nothing is sent'
+                     where channel in ('acme', 'other')";
+        assert_eq!(scratch.sql(cool).await, 2);
         node
     }
 }

@@ -182,7 +182,7 @@ async fn every_move_makes_a_version_whoever_makes_it() {
         most_sends: 12,
         bank_address: &ANYWHERE,
     };
-    assert_eq!(scratch.store.claim(&request).await.unwrap().leased.len(), 1);
+    assert_eq!(scratch.store.claim_among(&request, &[]).await.unwrap().leased.len(), 1);
     assert_eq!(of(3).await, 2);
     scratch.store.unclaim(&[RefundId(3)], "a#1/1").await.unwrap();
     assert_eq!(of(3).await, 3);

@@ -229,7 +229,7 @@ async fn a_node_with_another_file_can_neither_send_it_again_nor_ask() {
         bank_address: &base,
     };
     let claim = async |bank_address: &BankAddress| {
-        scratch.store.claim(&ClaimRequest { bank_address, ..request }).await.unwrap().leased.len()
+        scratch.store.claim_among(&ClaimRequest { bank_address, ..request }, &[]).await.unwrap().leased.len()
     };
     let ask = async |bank_address: &BankAddress| {
         scratch.store.claim_inquiries(&ClaimRequest { bank_address, ..request }).await.unwrap().leased.len()

@@ -251,7 +251,7 @@ async fn the_claim_itself_refuses_a_resend_past_its_retention_whatever_stands_in
             most_sends: 12,
             bank_address: &ANYWHERE,
         };
-        scratch.store.claim(&request).await.unwrap().leased
+        scratch.store.claim_among(&request, &[]).await.unwrap().leased
     };
     assert!(claim(None).await.is_empty(), "a channel that does not resend");
     let leased = claim(Some(Duration::from_hours(1))).await;

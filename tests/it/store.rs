@@ -59,7 +59,7 @@ fn numbered(id: i64, window_start_us: i64, ordinal: i32) -> (RefundId, Permit) {
 }
 
 async fn claim(scratch: &Scratch, node: &str, taken: &[(RefundId, Permit)]) -> Claimed {
-    scratch.store.claim(&request_for(&acme(), node, taken)).await.unwrap()
+    scratch.store.claim_among(&request_for(&acme(), node, taken), &[]).await.unwrap()
 }
 
 fn request_for<'a>(
@@ -171,7 +171,7 @@ async fn a_paused_or_cooling_channel_lets_no_claim_through() {
     scratch.pause("acme", "maintenance", "ops").await;
     assert!(claim(&scratch, "a", &[unlimited(1)]).await.is_suspended);
     scratch.resume("acme").await;
-    scratch.store.cool(&acme(), Duration::from_mins(1), "HTTP 429").await.unwrap();
+    scratch.sql("update refundd.channels set cool_until = now() + interval '1 minute', cool_reason = 'HTTP 429'").await;
     assert!(claim(&scratch, "a", &[unlimited(1)]).await.is_suspended);
     scratch.sql("update refundd.channels set cool_until = now() - interval '1 second'").await;
     assert_eq!(claim(&scratch, "a", &[unlimited(1)]).await.leased.len(), 1);

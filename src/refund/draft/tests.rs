@@ -215,13 +215,6 @@ fn an_amount_above_the_channels_bound_or_of_a_currency_without_one_is_refused() 
 }
 
 #[test]
-fn a_draft_built_by_hand_obeys_the_same_laws() {
-    let draft = Draft { refund_ref: Some("R-1".to_owned()), amount_minor: Some(0), ..Draft::default() };
-    let fields: Vec<String> = draft.finish().unwrap_err().into_iter().map(|error| error.field).collect();
-    assert_eq!(fields, ["channel", "payment_ref", "amount_minor", "currency"]);
-}
-
-#[test]
 fn the_error_for_a_channel_nobody_runs_names_the_nearest_one() {
     let error = no_such_channel("acne", ["acme", "globex"]);
     assert_eq!(error.message, "no node runs this channel; did you mean `acme`?");

@@ -28,7 +28,7 @@ async fn the_forecast_climbs_as_the_database_does() {
                 ))
                 .await;
             let climb = Climb { percent, ceiling, step: 0.1, since };
-            let forecast = climb.share_after(0.0).map_or(100, i64::from);
+            let forecast = climb.shares()[0].1.map_or(100, i64::from);
             assert_eq!(forecast, share, "{percent} % to {ceiling} %, after {steps} steps");
         }
     }
