@@ -11,8 +11,15 @@ mod service;
 use std::collections::HashSet;
 use std::fmt::Write;
 
+use prometheus_client::encoding::EncodeLabelSet;
+
 pub use node::Metrics;
 pub use service::Readings;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByChannel {
+    channel: String,
+}
 
 /// The two formats of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

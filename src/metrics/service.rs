@@ -13,16 +13,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::ByChannel;
 use crate::refund::{ChannelName, State};
 use crate::store::ChannelCensus;
 
 type Count = Gauge<u64, AtomicU64>;
 type Measure = Gauge<f64, AtomicU64>;
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByChannel {
-    channel: String,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByCause {

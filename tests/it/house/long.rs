@@ -18,7 +18,6 @@ const LONG: &[(&str, &str)] = &[
         "benches/torture/world.rs",
         "one value with the servers, nodes and records of a run, which every fault needs",
     ),
-    ("src/metrics/node.rs", "a table: the labels, the definition and the method of each metric"),
 ];
 
 /// Every such file of the repository, with its number of lines.
