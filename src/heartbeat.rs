@@ -179,7 +179,7 @@ impl Heartbeat {
         let is_early = bound != self.bound && !self.has_reported_early;
         let reports = is_regular || is_early;
         let redis_trouble = self.node.bucket.trouble();
-        let status_report = reports.then(|| self.node.status_report.to_json(redis_trouble.as_deref()));
+        let status_report = reports.then(|| self.node.status_report.report(redis_trouble.as_deref()));
         self.heartbeats = self.heartbeats.wrapping_add(1);
         let liveness = Liveness {
             node: &self.node.name,

@@ -85,7 +85,8 @@ async fn page(args: &Args, store: &Store, config: Option<&Config>, style: Style)
     if args.json {
         let Look { channels, redis_trouble, reports } = seen;
         let redis_trouble = if config.is_some() { redis_trouble } else { Some(UNASKED.to_owned()) };
-        let nodes: serde_json::Map<_, _> = reports.into_iter().collect();
+        let nodes: serde_json::Map<_, _> =
+            reports.into_iter().map(|(node, report)| (node, report.to_json())).collect();
         let status = json!({ "channels": channels, "redis_trouble": redis_trouble, "nodes": nodes });
         return Ok(format!("{}\n", shown_json(serde_json::to_string_pretty(&status)?)));
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use crate::bucket::BucketKind;
 use crate::node::Node;
 use crate::refund::AmountBounds;
-use crate::store::{Liveness, OtherRule, SchemaFault, Store, StoreError};
+use crate::store::{Liveness, NodeReport, OtherRule, SchemaFault, Store, StoreError};
 use crate::telemetry::chain;
 
 /// Writes this node's liveness row. A bucket in memory cannot be shared, so `join` waits for the other node to end if
@@ -25,7 +25,7 @@ pub(super) async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
         config_digest: "",
         redis_is_away: false,
         bucket: kind,
-        status_report: Some(&serde_json::json!({})),
+        status_report: Some(&NodeReport::default()),
         settings: None,
     };
     // A killed node counts as living for four seconds.

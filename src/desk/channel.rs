@@ -5,15 +5,14 @@ mod sentences;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::node::meter::Binds;
 use crate::refund::State;
-use crate::store::ChannelCensus;
+use crate::store::{BankStatus, ChannelCensus, NodeReport, ReportedBank};
 pub use parts::{
-    BankStatus, BindsSeen, BreakerStatus, CoolingStatus, LateStatus, LimitAwaited, LimitStatus,
-    NothingAcceptedStatus, PauseStatus, SuspensionStatus,
+    BindsSeen, BreakerStatus, CoolingStatus, LateStatus, LimitAwaited, LimitStatus, NothingAcceptedStatus,
+    PauseStatus, SuspensionStatus,
 };
 pub use sentences::{Drain, last_seconds, meaning};
 pub(super) use sentences::{RULE_UNKNOWN, UNMEASURED};
@@ -177,29 +176,20 @@ impl ChannelStatus {
     }
 
     /// Adds what the status reports of nodes say about this channel.
-    pub fn note_reports(&mut self, reports: &[(String, Value)]) {
+    pub fn note_reports(&mut self, reports: &[(String, NodeReport)]) {
+        let reports = || reports.iter().map(|(_, report)| report);
         let name = self.channel.as_str();
-        let banks: Vec<&Value> = reports
-            .iter()
-            .map(|(_, report)| &report["banks"][name])
-            .filter(|bank| bank.is_object())
-            .collect();
+        let banks: Vec<&ReportedBank> = reports().filter_map(|report| report.banks.get(name)).collect();
         let seen = banks.iter().filter_map(|bank| BindsSeen::read(bank)).collect();
-        let read = |bank: &&Value| BankStatus::deserialize(*bank).unwrap_or_default();
-        let statuses = banks.iter().map(read).collect();
-        let wait = reports.iter().find_map(|(_, report)| {
-            let wait = &report["waits"][name];
-            let limit = wait["limit"].as_str()?.to_owned();
-            Some(LimitAwaited { limit, seconds: wait["seconds"].as_f64().unwrap_or(0.0) })
-        });
-        self.waits_for = wait;
+        let statuses = banks.iter().map(|bank| bank.status.clone()).collect();
+        let wait = reports().find_map(|report| report.waits.get(name));
+        self.waits_for =
+            wait.map(|wait| LimitAwaited { limit: wait.limit.clone(), seconds: wait.seconds as f64 });
         for limit in self.limits.iter_mut().flatten() {
-            let stricter = |(_, report): &(String, Value)| {
-                report["overruled"][limit.limit.as_str()].as_str().map(str::to_owned)
-            };
-            limit.stricter_rule = reports.iter().find_map(stricter);
+            limit.stricter_rule =
+                reports().find_map(|report| report.stricter_rules.get(&limit.limit)).cloned();
         }
-        let redis_is_away = reports.iter().any(|(_, report)| report["redis"].is_string());
+        let redis_is_away = reports().any(|report| report.redis.is_some());
         self.note_nodes(statuses, seen, redis_is_away);
     }
 

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
 
 use super::channel::{RULE_UNKNOWN, UNMEASURED};
 use super::inputs::ForecastInputs;
@@ -12,7 +11,7 @@ use super::plan::PlannedConfig;
 use crate::forecast::{Allowance, Course, Demand, ExpectedArrival, Outlook, together};
 use crate::limiter::Rule;
 use crate::refund::Refund;
-use crate::store::{ChannelCensus, ChannelOutlook, RuleInForce, Store, StoreError};
+use crate::store::{ChannelCensus, ChannelOutlook, NodeReport, RuleInForce, Store, StoreError};
 
 /// Inquiries get one permit in ten while refunds wait.
 const WEIGHT_OF_INQUIRIES: f64 = 1.0 / 9.0;
@@ -28,21 +27,17 @@ pub struct Measured {
 
 impl Measured {
     /// From the status reports of nodes. Of several nodes the slowest counts.
-    pub fn of_reports<'a>(reports: impl IntoIterator<Item = &'a Value>) -> Measured {
+    pub fn of_reports<'a>(reports: impl IntoIterator<Item = &'a NodeReport>) -> Measured {
         let mut measured = Measured::default();
         for report in reports {
-            for (channel, bank) in report["banks"].as_object().into_iter().flatten() {
-                let Some(millis) = bank["request_ms"].as_f64().filter(|ms| ms.is_finite() && *ms > 0.0)
-                else {
-                    continue;
-                };
+            for (channel, bank) in &report.banks {
+                let request = bank.status.request_ms.filter(|ms| ms.is_finite() && *ms > 0.0);
+                let Some(millis) = request else { continue };
                 let request = Duration::from_secs_f64(millis.min(1e9) / 1000.0);
                 let slowest = measured.requests.entry(channel.clone()).or_default();
                 *slowest = request.max(*slowest);
             }
-            measured.with_stricter_rule.extend(
-                report["overruled"].as_object().into_iter().flatten().map(|(limit, _)| limit.clone()),
-            );
+            measured.with_stricter_rule.extend(report.stricter_rules.keys().cloned());
         }
         measured
     }

@@ -46,7 +46,7 @@ impl CensusCache {
     ) -> Result<Arc<Vec<ChannelCensus>>, Problem> {
         let node = node.clone();
         let count = || async move {
-            let measured = Measured::of_reports([&node.status_report.to_json(None)]);
+            let measured = Measured::of_reports([&node.status_report.report(None)]);
             Ok(desk::census(&node.store, &measured).await?)
         };
         let rest = |counted: &Vec<ChannelCensus>, took| {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::{Api, Json, Problem, Who};
 use crate::channel::Channel;
-use crate::desk::channel::{BankStatus, BindsSeen, ChannelStatus, LimitAwaited, LimitStatus};
+use crate::desk::channel::{BindsSeen, ChannelStatus, LimitAwaited, LimitStatus};
 use crate::node::Node;
 use crate::store::ChannelCensus;
 
@@ -98,7 +98,7 @@ fn status(node: &Node, census: &ChannelCensus, channel: &Channel) -> ChannelStat
         .wait_of(name)
         .map(|(limit, left)| LimitAwaited { limit: limit.to_string(), seconds: left.as_secs_f64() });
     let reading = node.status_report.reading_of(name);
-    let bank = BankStatus::new(node.status_report.bank_of(name), &reading);
+    let bank = node.status_report.bank_of(name).status(&reading);
     status.note_nodes(vec![bank], vec![BindsSeen::new(&reading)], node.bucket.trouble().is_some());
     status
 }

@@ -85,6 +85,6 @@ pub(super) async fn story(
 ) -> Result<Option<Story>, Problem> {
     let of_channel = census.iter().find(|channel| channel.channel == refund.channel);
     let status: Option<ChannelStatus> = channels::statuses(&api.node, of_channel.into_iter()).pop();
-    let measured = Measured::of_reports([&api.node.status_report.to_json(None)]);
+    let measured = Measured::of_reports([&api.node.status_report.report(None)]);
     Ok(Story::read(&api.node.store, refund, census, &measured, status.as_ref()).await?)
 }

@@ -5,20 +5,16 @@
 //! unreachable, inquiries yield to active sends only ([`crate::bucket::Yield`]). And a forecast takes from it the measured
 //! time of a request, and which limits have a stricter rule.
 
-mod measured;
-
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
-
-use serde_json::{Map, Value, json};
 
 use super::meter::{Binds, Meter, MeterReading};
 use crate::bank::AddressTimes;
 use crate::bucket::{LimitWait, StricterRule};
 use crate::lock::Lock;
 use crate::refund::{ChannelName, LimitName};
-use measured::measured;
+use crate::store::{BankStatus, NodeReport, ReportedBank, ReportedWait};
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -64,34 +60,21 @@ impl BankReport {
         self.blocked.as_ref().filter(|blocked| blocked.at.elapsed() < StatusReport::LONG)
     }
 
-    fn to_json(&self, now: Instant) -> Value {
-        let mut report = Map::new();
-        let texts = [
-            ("unreachable", &self.unreachable),
-            ("unreachable_to_ask", &self.unreachable_to_ask),
-            ("lateness_too_small", &self.lateness),
-            ("permits_lapse", &self.lapses),
-            ("blocked", &self.blocked().map(|blocked| blocked.why.clone())),
-        ];
-        for (name, text) in texts {
-            if let Some(text) = text {
-                report.insert(name.to_owned(), json!(text));
-            }
+    /// As people see it, with what the channel's meter shows.
+    pub fn status(self, meter: &MeterReading) -> BankStatus {
+        BankStatus {
+            blocked: self.blocked().map(|blocked| blocked.why.clone()),
+            unreachable: self.unreachable,
+            unreachable_to_ask: self.unreachable_to_ask,
+            set_up_ms: self.reading.set_up.map(millis),
+            round_trip_ms: self.reading.round_trip.map(millis),
+            round_trip_variation_ms: self.reading.round_trip_variation.map(millis),
+            bank_p50_ms: meter.bank_p50.map(millis),
+            bank_p95_ms: meter.bank_p95.map(millis),
+            request_ms: meter.request.map(millis),
+            lateness_too_small: self.lateness,
+            permits_lapse: self.lapses,
         }
-        if self.measured.is_some_and(|at| now.saturating_duration_since(at) < StatusReport::LATELY) {
-            let AddressTimes { set_up, round_trip, round_trip_variation } = self.reading;
-            let spans = [
-                ("set_up_ms", set_up),
-                ("round_trip_ms", round_trip),
-                ("round_trip_variation_ms", round_trip_variation),
-            ];
-            for (name, span) in spans {
-                if let Some(span) = span {
-                    report.insert(name.to_owned(), json!(millis(span)));
-                }
-            }
-        }
-        report.into()
     }
 }
 
@@ -100,11 +83,27 @@ impl Inner {
         let round_trip = self.banks.get(channel).and_then(|bank| bank.reading.round_trip);
         Some(self.meters.get(channel)?.upgrade()?.read(round_trip))
     }
+
+    /// What is reported of a channel, without distances that were measured too long ago.
+    fn reported(&self, channel: &ChannelName, now: Instant) -> ReportedBank {
+        let mut bank = self.banks.get(channel).cloned().unwrap_or_default();
+        if bank.measured.is_none_or(|at| now.saturating_duration_since(at) >= StatusReport::LATELY) {
+            bank.reading = AddressTimes::default();
+        }
+        let meter = self.reading_of(channel).unwrap_or_default();
+        let is_bound = meter.binds != Binds::Nothing;
+        ReportedBank {
+            status: bank.status(&meter),
+            binds: is_bound.then(|| meter.binds.as_str().to_owned()),
+            binds_share: is_bound.then(|| (meter.share * 100.0).round() / 100.0),
+            binds_over_seconds: is_bound.then(|| MeterReading::over(meter.watched.as_secs())),
+            binds_limit: meter.limit.as_ref().map(ToString::to_string),
+        }
+    }
 }
 
 /// Milliseconds, with three digits behind the point.
-#[must_use]
-pub fn millis(span: Duration) -> f64 {
+fn millis(span: Duration) -> f64 {
     span.as_micros() as f64 / 1000.0
 }
 
@@ -251,46 +250,23 @@ impl StatusReport {
         self.inner().banks.get(channel).cloned().unwrap_or_default()
     }
 
-    /// The report as JSON, without short waits and old distances; `{}` when nothing is to be reported. `redis_trouble`
-    /// says why Redis does not answer or refuses.
-    pub fn to_json(&self, redis_trouble: Option<&str>) -> Value {
-        let inner = self.inner();
-        let now = Instant::now();
-        let waits: Map<String, Value> = inner
-            .waits
-            .iter()
-            .filter_map(|(channel, (limit, until))| {
-                let left = until.checked_duration_since(now).filter(|left| *left > Self::LONG)?;
-                Some((channel.to_string(), json!({ "limit": limit.as_str(), "seconds": left.as_secs() })))
-            })
-            .collect();
-        let stricter_rules: Map<String, Value> =
-            inner.stricter_rules.iter().map(|(limit, by)| (limit.to_string(), json!(by))).collect();
-        let mut banks: Map<String, Value> = inner
-            .banks
-            .iter()
-            .map(|(channel, bank)| (channel.to_string(), bank.to_json(now)))
-            .filter(|(_, bank)| bank.as_object().is_some_and(|bank| !bank.is_empty()))
-            .collect();
-        for channel in inner.meters.keys() {
-            let measured = inner.reading_of(channel).map(|reading| measured(&reading)).unwrap_or_default();
-            if measured.is_empty() {
-                continue;
-            }
-            if let Value::Object(bank) = banks.entry(channel.as_str()).or_insert_with(|| json!({})) {
-                bank.extend(measured);
-            }
+    /// The report, without short waits and old distances. `redis_trouble` says why Redis does not answer or refuses.
+    pub fn report(&self, redis_trouble: Option<&str>) -> NodeReport {
+        let (inner, now) = (self.inner(), Instant::now());
+        let waits = inner.waits.iter().filter_map(|(channel, (limit, until))| {
+            let left = until.checked_duration_since(now).filter(|left| *left > Self::LONG)?;
+            let wait = ReportedWait { limit: limit.to_string(), seconds: left.as_secs() };
+            Some((channel.to_string(), wait))
+        });
+        let stricter_rules = inner.stricter_rules.iter().map(|(limit, by)| (limit.to_string(), by.clone()));
+        let channels: BTreeSet<&ChannelName> = inner.banks.keys().chain(inner.meters.keys()).collect();
+        let banks = channels.into_iter().map(|name| (name.to_string(), inner.reported(name, now)));
+        NodeReport {
+            redis: redis_trouble.map(ToOwned::to_owned),
+            waits: waits.collect(),
+            stricter_rules: stricter_rules.collect(),
+            banks: banks.collect(),
         }
-        let mut report = Map::new();
-        if let Some(trouble) = redis_trouble {
-            report.insert("redis".to_owned(), json!(trouble));
-        }
-        for (name, part) in [("waits", waits), ("overruled", stricter_rules), ("banks", banks)] {
-            if !part.is_empty() {
-                report.insert(name.to_owned(), part.into());
-            }
-        }
-        report.into()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

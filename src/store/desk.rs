@@ -85,7 +85,7 @@ pub struct BankOfNode {
     /// What keeps the channel from sending faster on this node, its share of the last seconds, how many they are, and the limit.
     pub binds: Option<String>,
     pub binds_share: Option<f64>,
-    pub binds_over_seconds: Option<i32>,
+    pub binds_over_seconds: Option<u32>,
     pub binds_limit: Option<String>,
 }
 
@@ -291,7 +291,7 @@ impl Store {
                 bank_p95_ms: row.get("bank_p95_ms"),
                 binds: row.get("binds"),
                 binds_share: row.get("binds_share"),
-                binds_over_seconds: row.get("binds_over_seconds"),
+                binds_over_seconds: row.get::<Option<i32>, _>("binds_over_seconds").map(i32::unsigned_abs),
                 binds_limit: row.get("binds_limit"),
             })
             .collect())

@@ -6,6 +6,7 @@ use sqlx::Row;
 
 use super::connections::{Ask, Run};
 use super::named::{Statement, bind, column, statement};
+use super::node_report::NodeReport;
 use super::{Doing, Store, StoreError};
 use crate::bucket::BucketKind;
 use crate::refund::ChannelName;
@@ -20,9 +21,8 @@ pub struct Liveness<'a> {
     /// A node without Redis cannot lead.
     pub redis_is_away: bool,
     pub bucket: BucketKind,
-    /// The limits that its channels wait for, the stricter rules of other nodes, what it sees of its banks, and why Redis
-    /// does not answer or refuses. `None` leaves the report as it is.
-    pub status_report: Option<&'a serde_json::Value>,
+    /// `None` leaves the report as it is.
+    pub status_report: Option<&'a NodeReport>,
     /// The sections of its file that a reload takes over, beside channels and limits. `None` leaves them as they are.
     pub settings: Option<&'a serde_json::Value>,
 }
@@ -86,7 +86,7 @@ impl Store {
             config_digest: liveness.config_digest,
             redis_is_away: liveness.redis_is_away,
             bucket: liveness.bucket.as_str(),
-            status_report: liveness.status_report.map(ToString::to_string),
+            status_report: liveness.status_report.map(|report| report.to_json().to_string()),
             settings: liveness.settings.map(ToString::to_string),
         );
         let rows = query.all(&self.db).await.doing("write this node's heartbeat")?;
@@ -134,9 +134,8 @@ impl Store {
         Ok(rows.iter().map(|row| (row.get("node"), row.get("n"))).collect())
     }
 
-    /// The status report of each living node that has something to report: the limits that it waits for, the stricter
-    /// rules of other nodes, what it sees of its banks, and why Redis does not answer or refuses.
-    pub async fn status_reports(&self) -> Result<Vec<(String, serde_json::Value)>, StoreError> {
+    /// The status report of each living node that has something to report.
+    pub async fn status_reports(&self) -> Result<Vec<(String, NodeReport)>, StoreError> {
         let rows =
             sqlx::query(STATUS_REPORTS).all(&self.db).await.doing("read the status reports of nodes")?;
         let read = |text: &str| serde_json::from_str(text).unwrap_or_default();

@@ -175,7 +175,8 @@ async fn a_closed_port_spends_no_permits_and_counts_no_attempts() {
             .await
             .unwrap()
             .iter()
-            .any(|(_, report)| report["banks"]["acme"]["unreachable"].is_string())
+            .filter_map(|(_, report)| report.banks.get("acme"))
+            .any(|bank| bank.status.unreachable.is_some())
     })
     .await;
     node.stop().await;

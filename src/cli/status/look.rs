@@ -2,15 +2,13 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
-
 use crate::bucket::{BucketDepth, BucketError, BucketKind, Purpose};
 use crate::config::Config;
 use crate::desk;
 use crate::desk::channel::{ChannelStatus, LimitStatus};
 use crate::desk::forecasts::Measured;
 use crate::refund::ChannelName;
-use crate::store::Store;
+use crate::store::{NodeReport, Store};
 use crate::telemetry::chain;
 
 /// Everything that one page shows.
@@ -20,7 +18,7 @@ pub(super) struct Look {
     /// Why Redis says nothing about the buckets.
     pub redis_trouble: Option<String>,
     /// The status report of each living node.
-    pub reports: Vec<(String, Value)>,
+    pub reports: Vec<(String, NodeReport)>,
 }
 
 pub(super) async fn look(store: &Store, config: Option<&Config>) -> anyhow::Result<Look> {

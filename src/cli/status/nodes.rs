@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::style::span;
 use crate::desk::channel::{ChannelStatus, SuspensionStatus};
-use crate::store::SuspendedBy;
+use crate::store::{NodeReport, SuspendedBy};
 
 /// What stops everything, and then of each channel why it is suspended, slow or late, and who must act.
 pub(super) fn of_channels(channels: &[ChannelStatus]) -> Vec<String> {
@@ -25,34 +23,33 @@ pub(super) fn of_channels(channels: &[ChannelStatus]) -> Vec<String> {
 /// What a node reports about limits and banks: long waits, and stricter rules of other nodes' files. Also channels that
 /// are blocked, banks that the node cannot reach, and banks that are too far away for their limits. With `only`, the lines
 /// about this channel alone.
-pub(super) fn of_node(node: &str, report: &Value, only: Option<&str>) -> Vec<String> {
-    let entries = |name: &str| report[name].as_object().into_iter().flatten();
-    let is_meant = |(channel, _): &(&String, &Value)| only.is_none_or(|only| only == channel.as_str());
-    let waits = entries("waits").filter(is_meant).map(|(channel, wait)| {
-        let limit = wait["limit"].as_str().unwrap_or("?");
-        let left = Duration::from_secs(wait["seconds"].as_u64().unwrap_or_default());
+pub(super) fn of_node(node: &str, report: &NodeReport, only: Option<&str>) -> Vec<String> {
+    let is_meant = |channel: &str| only.is_none_or(|only| only == channel);
+    let waits = report.waits.iter().filter(|(channel, _)| is_meant(channel)).map(|(channel, wait)| {
+        let (limit, left) = (&wait.limit, Duration::from_secs(wait.seconds));
         format!("{channel} waits for limit `{limit}` on node {node}, another {}", span(left))
     });
-    let stricter_rules = entries("overruled").map(|(limit, by)| {
-        let by = by.as_str().unwrap_or("?");
+    let stricter_rules = report.stricter_rules.iter().map(|(limit, by)| {
         format!("node {node}: another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts")
     });
-    let banks = entries("banks").filter(is_meant).flat_map(|(channel, bank)| {
-        let of = |what: &str| bank[what].as_str().map(ToOwned::to_owned);
+    let banks = report.banks.iter().filter(|(channel, _)| is_meant(channel)).flat_map(|(channel, bank)| {
+        let bank = &bank.status;
         let lines = [
-            of("unreachable")
+            bank.unreachable
+                .as_ref()
                 .map(|why| format!("{channel} is unreachable from node {node}: failed to {why}")),
-            of("unreachable_to_ask")
+            bank.unreachable_to_ask
+                .as_ref()
                 .map(|why| format!("{channel}: its bank cannot be asked from node {node}: failed to {why}")),
-            of("blocked").map(|why| format!("{channel} is blocked on node {node}: {why}")),
-            of("permits_lapse").map(|why| format!("{channel}: permits lapse on node {node}: {why}")),
-            of("lateness_too_small").map(|why| {
+            bank.blocked.as_ref().map(|why| format!("{channel} is blocked on node {node}: {why}")),
+            bank.permits_lapse.as_ref().map(|why| format!("{channel}: permits lapse on node {node}: {why}")),
+            bank.lateness_too_small.as_ref().map(|why| {
                 format!("{channel}: `lateness` is too small for the way to the bank from node {node}: {why}")
             }),
         ];
         lines.into_iter().flatten().collect::<Vec<_>>()
     });
-    let redis = report["redis"].as_str();
+    let redis = report.redis.as_ref();
     let redis =
         redis.map(|why| format!("node {node}: Redis is away or refuses: {why}; refunds are saved and wait"));
     redis.into_iter().chain(waits).chain(stricter_rules).chain(banks).collect()

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::style::{Style, pace, span};
-use crate::desk::channel::{BankStatus, ChannelStatus, Drain};
+use crate::desk::channel::{ChannelStatus, Drain};
 use crate::refund::State;
 use crate::refund::text::{counted, shown};
+use crate::store::BankStatus;
 
 pub(super) fn page(channel: &ChannelStatus, style: Style) -> String {
     let mut page = format!("{}\n", style.bold(&shown(&channel.channel)));

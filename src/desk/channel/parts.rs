@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::limiter::{Limit, Rule};
 use crate::node::meter::{Binds, MeterReading};
-use crate::node::status_report::{BankReport, millis};
 use crate::refund::text::counted;
-use crate::store::{NothingAccepted, SuspendedBy, Suspension};
+use crate::store::{NothingAccepted, ReportedBank, SuspendedBy, Suspension};
 
 /// A share is one of at most so many seconds.
 pub(super) const MINUTE: u32 = 60;
@@ -33,31 +31,6 @@ pub struct LimitStatus {
 pub struct LimitAwaited {
     pub limit: String,
     pub seconds: f64,
-}
-
-/// What a node sees of the bank. Times are null until they are measured.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct BankStatus {
-    /// Why no connection for sends can be opened; null while one can, or before the first try.
-    pub unreachable: Option<String>,
-    /// Why no connection for inquiries can be opened; null while one can, or before the first try.
-    pub unreachable_to_ask: Option<String>,
-    /// The time of DNS, TCP and TLS for a new connection.
-    pub set_up_ms: Option<f64>,
-    pub round_trip_ms: Option<f64>,
-    pub round_trip_variation_ms: Option<f64>,
-    /// From the first byte of a request to the end of the answer: half of the answers took no longer, and 95 in a hundred.
-    pub bank_p50_ms: Option<f64>,
-    pub bank_p95_ms: Option<f64>,
-    /// How long a request keeps its slot, in the mean.
-    pub request_ms: Option<f64>,
-    /// Which limit's `lateness` is too small for how much the round trip varies, and why.
-    pub lateness_too_small: Option<String>,
-    /// Why permits lapse one after the other; null while they do not.
-    pub permits_lapse: Option<String>,
-    /// Why no refund can be taken or claimed; null while Redis and Postgres work.
-    pub blocked: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -133,24 +106,6 @@ pub struct BindsSeen {
     pub limit: Option<String>,
 }
 
-impl BankStatus {
-    pub fn new(bank: BankReport, reading: &MeterReading) -> Self {
-        BankStatus {
-            blocked: bank.blocked().map(|blocked| blocked.why.clone()),
-            unreachable: bank.unreachable,
-            unreachable_to_ask: bank.unreachable_to_ask,
-            set_up_ms: bank.reading.set_up.map(millis),
-            round_trip_ms: bank.reading.round_trip.map(millis),
-            round_trip_variation_ms: bank.reading.round_trip_variation.map(millis),
-            bank_p50_ms: reading.bank_p50.map(millis),
-            bank_p95_ms: reading.bank_p95.map(millis),
-            request_ms: reading.request.map(millis),
-            lateness_too_small: bank.lateness,
-            permits_lapse: bank.lapses,
-        }
-    }
-}
-
 impl BindsSeen {
     pub fn new(reading: &MeterReading) -> Self {
         let limit = reading.limit.as_ref().map(ToString::to_string);
@@ -159,17 +114,15 @@ impl BindsSeen {
     }
 
     /// As a node's report says it about one bank.
-    pub(super) fn read(bank: &Value) -> Option<Self> {
-        let limit = bank["binds_limit"].as_str().map(str::to_owned);
-        let over = bank["binds_over_seconds"].as_i64().and_then(|seconds| i32::try_from(seconds).ok());
-        BindsSeen::named(bank["binds"].as_str()?, bank["binds_share"].as_f64(), over, limit)
+    pub(super) fn read(bank: &ReportedBank) -> Option<Self> {
+        let limit = bank.binds_limit.clone();
+        BindsSeen::named(bank.binds.as_deref()?, bank.binds_share, bank.binds_over_seconds, limit)
     }
 
     /// From the texts of a node's report; `None` for a kind of another version.
-    pub fn named(binds: &str, share: Option<f64>, over: Option<i32>, limit: Option<String>) -> Option<Self> {
+    pub fn named(binds: &str, share: Option<f64>, over: Option<u32>, limit: Option<String>) -> Option<Self> {
         // An older node says nothing, and its shares are of a minute.
-        let over_seconds =
-            MeterReading::over(over.and_then(|over| u64::try_from(over).ok()).unwrap_or(u64::MAX));
+        let over_seconds = MeterReading::over(over.map_or(u64::MAX, u64::from));
         Some(BindsSeen { binds: Binds::named(binds)?, share: share.unwrap_or(0.0), over_seconds, limit })
     }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::limiter::{Algorithm, Rule};
@@ -31,8 +31,9 @@ fn census() -> ChannelCensus {
     }
 }
 
-fn report(bank: &Value) -> Vec<(String, Value)> {
-    vec![("node-a".to_owned(), json!({ "banks": { "acme": bank } }))]
+fn report(bank: &Value) -> Vec<(String, NodeReport)> {
+    let report = json!({ "banks": { "acme": bank } });
+    vec![("node-a".to_owned(), serde_json::from_value(report).unwrap())]
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn a_channel_whose_bank_refuses_everything_says_so_and_not_that_its_rate_climbs(
 fn of_several_nodes_the_longest_wait_binds_and_trouble_is_shown() {
     let mut reports = report(&json!({ "binds": "limit", "binds_share": 0.4 }));
     let other = json!({ "binds": "in_flight", "binds_share": 0.9, "unreachable": "connect: refused" });
-    reports.push(("node-b".to_owned(), json!({ "banks": { "acme": other } })));
+    reports.extend(report(&other));
     let mut status = ChannelStatus::of(&census());
     status.note_reports(&reports);
     assert_eq!((status.state, status.binds), ("unreachable", "in_flight"));

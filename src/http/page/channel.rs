@@ -23,10 +23,10 @@ use super::standing::{Standing, reasons};
 use super::watch::{Minutes, moment, patience};
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
-use crate::desk::channel::{BankStatus, BindsSeen, ChannelStatus, meaning};
+use crate::desk::channel::{BindsSeen, ChannelStatus, meaning};
 use crate::node::meter::Binds;
 use crate::refund::State as RefundState;
-use crate::store::{SuspendedBy, Suspension};
+use crate::store::{BankStatus, SuspendedBy, Suspension};
 
 /// `GET /channels/{name}`.
 pub(in crate::http) async fn show(
@@ -212,7 +212,7 @@ fn banks(minutes: &Minutes) -> Markup {
                                 @match &bank.binds {
                                     Some(kind) => {
                                         (kind) @if let Some(limit) = &bank.binds_limit { " " (limit) }
-                                        @if let Some(share) = bank.binds_share { span.at { " " (percent(share, bank.binds_over_seconds.and_then(|over| u32::try_from(over).ok()))) } }
+                                        @if let Some(share) = bank.binds_share { span.at { " " (percent(share, bank.binds_over_seconds)) } }
                                     }
                                     None => span.none { "nothing" }
                                 }
