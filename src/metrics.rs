@@ -91,35 +91,32 @@ fn plain_text(page: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, HashMap};
+    use std::collections::HashMap;
     use std::time::Duration;
 
     use super::*;
     use crate::bucket::Purpose;
     use crate::refund::{ChannelName, Code, State};
-    use crate::store::ChannelCensus;
+    use crate::store::{ChannelCensus, SuspendedBy, Suspension};
 
     fn census(channel: &str, counts: &[(State, u64)]) -> ChannelCensus {
         ChannelCensus {
-            accepted_last_minute: 0,
-            accepted_last_seconds: 0,
-            nothing_accepted: None,
-            suspensions: Vec::new(),
-            max_backlog: None,
-            drain: None,
-            forecast_is_old: false,
             channel: channel.to_owned(),
-            counts: counts.iter().copied().collect::<BTreeMap<_, _>>(),
-            oldest_ready_age: None,
-            sends_last_minute: 0,
-            paused: None,
-            breaker: None,
-            suspended_by: Vec::new(),
-            cool_until: None,
-            late: None,
-            slowed: None,
-            full: false,
-            run_by: Vec::new(),
+            counts: counts.iter().copied().collect(),
+            ..ChannelCensus::default()
+        }
+    }
+
+    fn suspension(by: SuspendedBy) -> Suspension {
+        Suspension {
+            channel: Some("acme".to_owned()),
+            by,
+            reason: "maintenance".to_owned(),
+            who: "ops".to_owned(),
+            since: Some(jiff::Timestamp::UNIX_EPOCH),
+            until: None,
+            left: None,
+            probe_in: None,
         }
     }
 
@@ -169,8 +166,7 @@ mod tests {
         );
         let mut paused = census("acme", &[(State::Ready, 1200), (State::Succeeded, 9)]);
         paused.oldest_ready_age = Some(Duration::from_millis(61_500));
-        paused.suspended_by = vec!["breaker".to_owned(), "person".to_owned()];
-        paused.paused = Some(("maintenance".to_owned(), "ops".to_owned(), jiff::Timestamp::UNIX_EPOCH));
+        paused.suspensions = [SuspendedBy::Person, SuspendedBy::Breaker].map(suspension).into();
         let readings = Readings {
             census: Some(&[paused, census("globex", &[])]),
             unsealed: Some(Duration::from_millis(8_200)),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::node::meter::Binds;
 use crate::refund::State;
-use crate::store::{BankStatus, ChannelCensus, NodeReport, ReportedBank};
+use crate::store::{BankStatus, ChannelCensus, NodeReport, ReportedBank, SuspendedBy};
 pub use parts::{
     BindsSeen, BreakerStatus, CoolingStatus, LateStatus, LimitAwaited, LimitStatus, NothingAcceptedStatus,
     PauseStatus, SuspensionStatus,
@@ -76,7 +76,7 @@ pub struct ChannelStatus {
     /// Everything that suspends it, with its reason and its end.
     pub suspensions: Vec<SuspensionStatus>,
     /// Each cause that suspends it beside cooling: `all`, `person`, `credentials`, `breaker`.
-    pub suspended_by: Vec<String>,
+    pub suspended_by: Vec<SuspendedBy>,
     pub cooling: Option<CoolingStatus>,
     /// The share of its rate that it may use for now, in percent, after the bank asked for fewer requests; null for
     /// the full rate.
@@ -95,6 +95,7 @@ impl ChannelStatus {
         let backlog = counts.get(&State::Ready).copied().unwrap_or(0);
         let oldest = census.oldest_ready_age.map(|age| age.as_secs_f64());
         let (observed_per_second, observed_over_seconds) = census.observed();
+        let causes = census.suspensions.iter().map(|one| one.by);
         let mut status = ChannelStatus {
             channel: census.channel.clone(),
             state: "",
@@ -122,15 +123,11 @@ impl ChannelStatus {
             expected_seconds_to_drain: census.drain.map(|drain| drain.as_secs_f64().ceil()).map(whole),
             no_forecast_because: None,
             forecast_is_old: census.forecast_is_old,
-            paused: census.paused.clone().map(|(reason, by, since)| {
-                // The first of the suspensions, where somebody paused it.
-                let until = census.suspensions.first().and_then(|first| first.until);
-                PauseStatus { reason, by, since, until, at: since }
-            }),
+            paused: census.pause().and_then(PauseStatus::of),
             suspensions: census.suspensions.iter().cloned().map(SuspensionStatus::from).collect(),
-            breaker: census.breaker.clone().map(|(reason, since)| BreakerStatus { reason, since }),
-            suspended_by: census.suspended_by.clone(),
-            cooling: census.cool_until.clone().map(|(until, reason)| CoolingStatus { until, reason }),
+            breaker: census.suspension(SuspendedBy::Breaker).and_then(BreakerStatus::of),
+            suspended_by: causes.filter(|by| *by != SuspendedBy::Cooling).collect(),
+            cooling: census.suspension(SuspendedBy::Cooling).and_then(CoolingStatus::of),
             slowed_to_percent: census.slowed,
             late: census.late.map(|(refunds, from)| LateStatus { refunds, from }),
             run_by: census.run_by.clone(),

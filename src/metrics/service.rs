@@ -16,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::ByChannel;
 use crate::refund::{ChannelName, State};
 use crate::store::ChannelCensus;
+use crate::store::SuspendedBy::{All, Breaker, Cooling, Credentials, Person};
 
 type Count = Gauge<u64, AtomicU64>;
 type Measure = Gauge<f64, AtomicU64>;
@@ -83,13 +84,13 @@ impl Readings<'_> {
             }
             let age = channel.oldest_ready_age.unwrap_or_default();
             oldest.get_or_create_owned(&by_channel).set(age.as_secs_f64());
-            for by in ["all", "breaker", "credentials", "person"] {
-                let labels = ByCause { channel: channel.channel.clone(), by };
-                let is_so = channel.suspended_by.iter().any(|cause| cause == by);
+            for by in [All, Breaker, Credentials, Person] {
+                let labels = ByCause { channel: channel.channel.clone(), by: by.as_str() };
+                let is_so = channel.suspension(by).is_some();
                 suspended.get_or_create_owned(&labels).set(is_so.into());
             }
-            paused.get_or_create_owned(&by_channel).set(channel.paused.is_some().into());
-            cooling.get_or_create_owned(&by_channel).set(channel.cool_until.is_some().into());
+            paused.get_or_create_owned(&by_channel).set(channel.pause().is_some().into());
+            cooling.get_or_create_owned(&by_channel).set(channel.suspension(Cooling).is_some().into());
             full.get_or_create_owned(&by_channel).set(channel.full.into());
             nodes.get_or_create_owned(&by_channel).set(channel.run_by.len() as u64);
             late.get_or_create_owned(&by_channel).set(channel.late.map_or(0, |(refunds, _)| refunds));

@@ -15,7 +15,7 @@ use super::{Doing, Store, StoreError, timestamp};
 use crate::refund::State;
 
 /// The counts and the status of one channel.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ChannelCensus {
     pub channel: String,
     pub counts: BTreeMap<State, u64>,
@@ -33,15 +33,6 @@ pub struct ChannelCensus {
     pub max_backlog: Option<u64>,
     /// Everything that suspends the channel; the order is that of [`SuspendedBy`].
     pub suspensions: Vec<Suspension>,
-    /// The reason, the person or program that paused it, and since when: a person's pause of everything or of the
-    /// channel, or else the bank's refusal of the credentials.
-    pub paused: Option<(String, String, Timestamp)>,
-    /// Why the breaker suspends the channel, and since when.
-    pub breaker: Option<(String, Timestamp)>,
-    /// Each cause that suspends the channel beside cooling: `all`, `person`, `credentials`, `breaker`.
-    pub suspended_by: Vec<String>,
-    /// The end of the cooling, and the bank's answer.
-    pub cool_until: Option<(Timestamp, String)>,
     /// The part of its rate that the channel may use now, in percent; `None` for all of it.
     pub slowed: Option<u32>,
     /// How many refunds will miss their deadlines at the channel's rate, and the first of these deadlines.
@@ -73,32 +64,29 @@ impl ChannelCensus {
     /// Sends a second that the bank executed or accepted, and the seconds over which they were counted. Ten seconds show a change
     /// quickly. A channel with less than one send a second needs a minute to show a pace, unless it is stopped.
     pub fn observed(&self) -> (f64, u32) {
-        if self.accepted_last_minute >= 60 || self.paused.is_some() || self.breaker.is_some() {
+        let is_stopped = self.suspensions.iter().any(|one| one.by != SuspendedBy::Cooling);
+        if self.accepted_last_minute >= 60 || is_stopped {
             (self.accepted_last_seconds as f64 / 10.0, 10)
         } else {
             (self.accepted_last_minute as f64 / 60.0, 60)
         }
     }
 
-    /// Takes what suspends the channel from a newer read, [`Store::suspensions_of`].
+    /// What suspends the channel for this cause.
+    pub fn suspension(&self, by: SuspendedBy) -> Option<&Suspension> {
+        self.suspensions.iter().find(|one| one.by == by)
+    }
+
+    /// A person's pause of everything or of the channel, or else the bank's refusal of the credentials.
+    pub fn pause(&self) -> Option<&Suspension> {
+        use SuspendedBy::{All, Credentials, Person};
+        self.suspensions.iter().find(|one| matches!(one.by, All | Person | Credentials))
+    }
+
+    /// Takes what suspends the channel from a newer read, [`Store::suspensions`].
     pub fn note_suspensions(&mut self, suspensions: Vec<Suspension>) {
-        (self.paused, self.breaker, self.cool_until) = (None, None, None);
-        self.suspended_by.clear();
         self.suspensions = suspensions;
         self.suspensions.sort_by_key(|one| one.by);
-        for Suspension { by, reason, who, since, until, .. } in &self.suspensions {
-            match by {
-                SuspendedBy::Cooling => self.cool_until = until.map(|until| (until, reason.clone())),
-                SuspendedBy::Breaker => self.breaker = since.map(|since| (reason.clone(), since)),
-                SuspendedBy::All | SuspendedBy::Person | SuspendedBy::Credentials => {
-                    let pause = since.map(|since| (reason.clone(), who.clone(), since));
-                    self.paused = self.paused.take().or(pause);
-                }
-            }
-            if *by != SuspendedBy::Cooling {
-                self.suspended_by.push(by.to_string());
-            }
-        }
     }
 }
 
@@ -147,10 +135,6 @@ impl Store {
                         .get::<Option<i64>, _>("max_backlog")
                         .and_then(|most| u64::try_from(most).ok()),
                     suspensions: Vec::new(),
-                    paused: None,
-                    breaker: None,
-                    suspended_by: Vec::new(),
-                    cool_until: None,
                     slowed: row
                         .get::<Option<i32>, _>("slowed")
                         .and_then(|percent| u32::try_from(percent).ok()),

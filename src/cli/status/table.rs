@@ -64,19 +64,7 @@ mod tests {
             sends_last_minute: 60_000,
             accepted_last_minute: 60_000,
             accepted_last_seconds: 12_345,
-            nothing_accepted: None,
-            suspensions: Vec::new(),
-            max_backlog: None,
-            paused: None,
-            breaker: None,
-            suspended_by: Vec::new(),
-            cool_until: None,
-            slowed: None,
-            late: None,
-            full: false,
-            run_by: Vec::new(),
-            drain: None,
-            forecast_is_old: false,
+            ..ChannelCensus::default()
         };
         let channels = [census("acme", 7), census("a-channel-with-a-very-long-name-of-a-bank", 123_456_789)];
         let channels = channels.map(|census| ChannelStatus::of(&census));

@@ -132,6 +132,25 @@ impl BindsSeen {
     }
 }
 
+impl PauseStatus {
+    pub(super) fn of(pause: &Suspension) -> Option<Self> {
+        let Suspension { reason, who, since, until, .. } = pause.clone();
+        Some(PauseStatus { reason, by: who, since: since?, until, at: since? })
+    }
+}
+
+impl BreakerStatus {
+    pub(super) fn of(suspension: &Suspension) -> Option<Self> {
+        Some(BreakerStatus { reason: suspension.reason.clone(), since: suspension.since? })
+    }
+}
+
+impl CoolingStatus {
+    pub(super) fn of(cooling: &Suspension) -> Option<Self> {
+        Some(CoolingStatus { until: cooling.until?, reason: cooling.reason.clone() })
+    }
+}
+
 impl From<Suspension> for SuspensionStatus {
     fn from(suspension: Suspension) -> Self {
         let Suspension { channel, by, reason, who, since, until, left: _, probe_in } = suspension;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::limiter::{Algorithm, Rule};
-use crate::store::NothingAccepted;
+use crate::store::{NothingAccepted, Suspension};
 
 fn census() -> ChannelCensus {
     ChannelCensus {
@@ -15,19 +15,24 @@ fn census() -> ChannelCensus {
         sends_last_minute: 90,
         accepted_last_minute: 90,
         accepted_last_seconds: 20,
-        nothing_accepted: None,
-        suspensions: Vec::new(),
         max_backlog: Some(1_000_000),
-        paused: None,
-        breaker: None,
-        suspended_by: Vec::new(),
-        cool_until: None,
-        slowed: None,
-        late: None,
-        full: false,
         run_by: vec!["node-a#1".to_owned()],
         drain: Some(Duration::from_millis(100_200)),
-        forecast_is_old: false,
+        ..ChannelCensus::default()
+    }
+}
+
+fn suspension(by: SuspendedBy) -> Suspension {
+    let (at, is_cooling) = (Timestamp::UNIX_EPOCH, by == SuspendedBy::Cooling);
+    Suspension {
+        channel: Some("acme".to_owned()),
+        by,
+        reason: "a reason".to_owned(),
+        who: "ann".to_owned(),
+        since: (!is_cooling).then_some(at),
+        until: is_cooling.then_some(at),
+        left: None,
+        probe_in: None,
     }
 }
 
@@ -62,29 +67,23 @@ fn a_slow_channel_shows_its_pace_over_a_minute_and_a_fast_one_over_ten_seconds()
     assert_eq!(slow.observed(), (10.0 / 60.0, 60));
     let stopped = ChannelCensus { accepted_last_minute: 600, accepted_last_seconds: 0, ..census() };
     assert_eq!(stopped.observed(), (0.0, 10));
-    let paused = Some(("maintenance".to_owned(), "ann".to_owned(), Timestamp::UNIX_EPOCH));
-    let paused = ChannelCensus { paused, ..slow };
+    let paused = ChannelCensus { suspensions: vec![suspension(SuspendedBy::Person)], ..slow };
     assert_eq!(paused.observed(), (0.0, 10), "a slow channel that was stopped");
 }
 
 #[test]
 fn a_suspended_channel_is_bound_by_its_suspension_whatever_was_measured() {
     let limited = report(&json!({ "binds": "limit", "binds_share": 1.0 }));
-    let of = |paused: Option<&str>, breaker: Option<&str>, cooling: Option<&str>| {
-        let now = Timestamp::UNIX_EPOCH;
-        let mut status = ChannelStatus::of(&ChannelCensus {
-            paused: paused.map(|reason| (reason.to_owned(), "ann".to_owned(), now)),
-            breaker: breaker.map(|reason| (reason.to_owned(), now)),
-            cool_until: cooling.map(|reason| (now, reason.to_owned())),
-            ..census()
-        });
+    let of = |causes: &[SuspendedBy]| {
+        let suspensions = causes.iter().copied().map(suspension).collect();
+        let mut status = ChannelStatus::of(&ChannelCensus { suspensions, ..census() });
         status.note_reports(&limited);
         (status.state, status.binds)
     };
-    assert_eq!(of(None, None, None), ("running", "limit"));
-    assert_eq!(of(Some("maintenance"), Some("20 rejected"), None), ("paused", "paused"));
-    assert_eq!(of(None, None, Some("429")), ("cooling", "cooling"));
-    assert_eq!(of(None, Some("20 refunds in a row were rejected"), Some("429")), ("breaker", "breaker"));
+    assert_eq!(of(&[]), ("running", "limit"));
+    assert_eq!(of(&[SuspendedBy::Person]), ("paused", "paused"));
+    assert_eq!(of(&[SuspendedBy::Cooling]), ("cooling", "cooling"));
+    assert_eq!(of(&[SuspendedBy::Breaker, SuspendedBy::Cooling]), ("breaker", "breaker"));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::parts::{Tone, badge, count, foreign, with_times};
 use super::watch::Cluster;
 use crate::desk::channel::ChannelStatus;
 use crate::refund::State;
-use crate::store::{BankOfNode, ChannelCensus};
+use crate::store::{BankOfNode, ChannelCensus, SuspendedBy};
 
 /// What keeps a channel from its full rate, the strongest reason first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,11 +31,11 @@ impl Standing {
     pub(super) fn of(census: &ChannelCensus, cluster: &Cluster) -> Standing {
         let banks = cluster.banks.get(&census.channel).map_or(&[][..], Vec::as_slice);
         let redis_is_away = || cluster.nodes.iter().any(|node| node.lives && node.redis_trouble.is_some());
-        if census.paused.is_some() {
+        if census.pause().is_some() {
             Standing::Paused
-        } else if census.breaker.is_some() {
+        } else if census.suspension(SuspendedBy::Breaker).is_some() {
             Standing::Breaker
-        } else if census.cool_until.is_some() {
+        } else if census.suspension(SuspendedBy::Cooling).is_some() {
             Standing::Cooling
         } else if census.run_by.is_empty() {
             Standing::NotRun
