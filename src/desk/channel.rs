@@ -2,6 +2,7 @@
 
 mod parts;
 mod sentences;
+mod standing;
 
 use std::collections::BTreeMap;
 
@@ -16,13 +17,14 @@ pub use parts::{
 };
 pub use sentences::{Drain, last_seconds, meaning};
 pub(super) use sentences::{RULE_UNKNOWN, UNMEASURED};
+pub use standing::Standing;
 
 /// One channel. Fields marked as older names repeat another field; they go with the next version.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct ChannelStatus {
     pub channel: String,
-    /// The one word for people: `paused`, `breaker`, `cooling`, `not run`, `unreachable`, `blocked`, `slowed`, `full` or `running`.
-    pub state: &'static str,
+    /// The one word for people.
+    pub state: Standing,
     /// The limits in force, empty for unlimited; null if they are not known here.
     pub limits: Option<Vec<LimitStatus>>,
     pub counts: BTreeMap<State, u64>,
@@ -98,7 +100,7 @@ impl ChannelStatus {
         let causes = census.suspensions.iter().map(|one| one.by);
         let mut status = ChannelStatus {
             channel: census.channel.clone(),
-            state: "",
+            state: Standing::of(census),
             limits: None,
             counts,
             backlog,
@@ -132,7 +134,7 @@ impl ChannelStatus {
             late: census.late.map(|(refunds, from)| LateStatus { refunds, from }),
             run_by: census.run_by.clone(),
         };
-        status.judge(false);
+        status.judge();
         status
     }
 
@@ -146,29 +148,22 @@ impl ChannelStatus {
         let trouble = |bank: &BankStatus| bank.unreachable.is_some() || bank.blocked.is_some();
         let place = banks.iter().position(trouble).unwrap_or(0);
         self.bank = banks.into_iter().nth(place);
+        let has = |trouble: fn(&BankStatus) -> bool| self.bank.as_ref().is_some_and(trouble);
+        let is_blocked = has(|bank| bank.blocked.is_some()) || redis_is_away;
+        self.state = self.state.with_nodes(has(|bank| bank.unreachable.is_some()), is_blocked);
         self.note_binds(seen);
-        self.judge(redis_is_away);
+        self.judge();
     }
 
     /// Adds what binds the channel on each node; the wait with the largest share counts. A suspended channel is bound by that.
     pub fn note_binds(&mut self, seen: Vec<BindsSeen>) {
-        let is_suspended = self.suspended().is_some();
+        let is_suspended = self.state.suspended().is_some();
         let seen = seen.into_iter().filter(|seen| seen.binds != Binds::Nothing && !is_suspended);
         if let Some(most) = seen.max_by(|a, b| a.part_of_a_minute().total_cmp(&b.part_of_a_minute())) {
             self.binds = most.binds.as_str();
             self.binds_share = Some((most.share * 100.0).round() / 100.0);
             self.binds_over_seconds = Some(most.over_seconds);
             self.binds_limit = most.limit;
-        }
-    }
-
-    fn suspended(&self) -> Option<Binds> {
-        if self.paused.is_some() {
-            Some(Binds::Paused)
-        } else if self.breaker.is_some() {
-            Some(Binds::Breaker)
-        } else {
-            self.cooling.as_ref().map(|_| Binds::Cooling)
         }
     }
 
@@ -190,35 +185,15 @@ impl ChannelStatus {
         self.note_nodes(statuses, seen, redis_is_away);
     }
 
-    /// Decides the state, and what binds a channel that is suspended.
-    fn judge(&mut self, redis_is_away: bool) {
-        if let Some(binds) = self.suspended() {
+    /// Decides what binds a channel that is suspended, and why there is no forecast.
+    fn judge(&mut self) {
+        if let Some(binds) = self.state.suspended() {
             (self.binds, self.binds_limit) = (binds.as_str(), None);
             (self.binds_share, self.binds_over_seconds) = (None, None);
             // A node that asks for no permit waits for none.
             self.waits_for = None;
         }
         self.no_forecast_because = self.why_no_forecast();
-        let has = |trouble: fn(&BankStatus) -> bool| self.bank.as_ref().is_some_and(trouble);
-        self.state = if self.paused.is_some() {
-            "paused"
-        } else if self.breaker.is_some() {
-            "breaker"
-        } else if self.cooling.is_some() {
-            "cooling"
-        } else if self.run_by.is_empty() {
-            "not run"
-        } else if has(|bank| bank.unreachable.is_some()) {
-            "unreachable"
-        } else if has(|bank| bank.blocked.is_some()) || redis_is_away {
-            "blocked"
-        } else if self.slowed_to_percent.is_some() {
-            "slowed"
-        } else if self.full {
-            "full"
-        } else {
-            "running"
-        };
     }
 
     pub fn count(&self, state: State) -> u64 {

@@ -13,7 +13,7 @@ pub(super) fn page(channel: &ChannelStatus, style: Style) -> String {
     let mut line = |label: &str, text: String| {
         page.push_str(&style.line(&format!("  {label:<10} "), &shown(&text)));
     };
-    line("state", channel.state.to_owned());
+    line("state", channel.state.as_str().to_owned());
     line("binds", channel.binds_words());
     line("limits", limits(channel));
     let counts: Vec<String> =

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::termios::tcgetwinsize;
 
 use crate::cli::wrap::{COLUMNS, hanging};
+use crate::desk::channel::Standing;
 
 /// How texts are written where they go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +42,12 @@ impl Style {
     }
 
     /// The state in its colour; `text` is the state with spaces around it.
-    pub fn state(self, state: &str, text: &str) -> String {
+    pub fn state(self, state: Standing, text: &str) -> String {
+        use Standing::{Blocked, Breaker, Cooling, Full, NotRun, Paused, Running, Slowed, Unreachable};
         match state {
-            "paused" | "breaker" | "not run" | "unreachable" | "blocked" => self.paint("31", text),
-            "cooling" | "slowed" | "full" => self.paint("33", text),
-            _ => text.to_owned(),
+            Paused | Breaker | NotRun | Unreachable | Blocked => self.paint("31", text),
+            Cooling | Slowed | Full => self.paint("33", text),
+            Running => text.to_owned(),
         }
     }
 }
@@ -137,8 +139,9 @@ mod tests {
     #[test]
     fn a_style_without_colours_paints_nothing() {
         let plain = Style { has_colours: false, columns: None };
-        assert_eq!(plain.state("paused", "paused "), "paused ");
-        assert_eq!(Style { has_colours: true, columns: None }.state("paused", "x"), "\u{1b}[31mx\u{1b}[0m");
+        assert_eq!(plain.state(Standing::Paused, "paused "), "paused ");
+        let coloured = Style { has_colours: true, columns: None };
+        assert_eq!(coloured.state(Standing::Paused, "x"), "\u{1b}[31mx\u{1b}[0m");
     }
 
     #[test]

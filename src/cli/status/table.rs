@@ -36,7 +36,7 @@ pub(super) fn page(channels: &[ChannelStatus], style: Style) -> String {
     let mut page = format!("{}\n", style.bold(&header));
     for (channel, name) in channels.iter().zip(names) {
         let name = cut_inside(&name, wide);
-        let state = format!("{:<11}", channel.state);
+        let state = format!("{:<11}", channel.state.as_str());
         let _ = write!(page, "{name:<wide$} {}", style.state(channel.state, &state));
         for (header, state) in COUNTS {
             let _ = write!(page, " {:>width$}", brief(channel.count(state)), width = header.len().max(4));

@@ -19,7 +19,7 @@ use super::named::{existing, no_such_channel};
 use super::overview::{forecast, pace};
 use super::parts::{Tone, badge, cell, count, foreign, head, rounded, span, state, time, whole};
 use super::pausing::{Said, causes, notice, pause_form};
-use super::standing::{Standing, reasons};
+use super::standing::{reasons, standing_badge};
 use super::watch::{Minutes, moment, patience};
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
@@ -70,7 +70,7 @@ pub(in crate::http) async fn show(
         }
         @if let Some(done) = notice(&said.done) { p.notice role="status" { (done) } }
         div #standing data-live {
-            p.standing { (Standing::of(census, &cluster).badge()) " as of " (time(moment(minutes.until))) }
+            p.standing { (standing_badge(census, &cluster)) " as of " (time(moment(minutes.until))) }
             p.headline {
                 "What binds it: " (binds(&status)) ": "
                 (meaning(Binds::named(status.binds).unwrap_or(Binds::Nothing)).replace('`', "")) "."

@@ -17,7 +17,7 @@ use super::binds::binds;
 use super::form::FormKey;
 use super::parts::{PerUnit, bar, cell, clock, count, head, none, rounded, span, time, whole};
 use super::pausing::{causes, may_stop_everything, notice, stop_form};
-use super::standing::{Standing, has_trouble, order};
+use super::standing::{has_trouble, order, standing_badge};
 use super::totals::totals;
 use super::watch::{Cluster, patience};
 use super::{Page, Tab};
@@ -152,7 +152,7 @@ fn row(census: &ChannelCensus, status: &ChannelStatus, cluster: &Cluster) -> Mar
     html! {
         tr role="row" {
             th scope="row" role="rowheader" { a href={ "/channels/" (status.channel) } { (status.channel) } }
-            (cell("State", &Standing::of(census, cluster).badge()))
+            (cell("State", &standing_badge(census, cluster)))
             (cell("Binds", &binds(status)))
             (cell("Pace and limit", &pace(status)))
             (cell("Backlog", &backlog(status)))

@@ -9,71 +9,26 @@ use maud::{Markup, html};
 use super::super::Who;
 use super::parts::{Tone, badge, count, foreign, with_times};
 use super::watch::Cluster;
-use crate::desk::channel::ChannelStatus;
+use crate::desk::channel::{ChannelStatus, Standing};
 use crate::refund::State;
-use crate::store::{BankOfNode, ChannelCensus, SuspendedBy};
+use crate::store::{BankOfNode, ChannelCensus};
 
-/// What keeps a channel from its full rate, the strongest reason first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
-    Blocked,
-    Unreachable,
-    NotRun,
-    Paused,
-    Breaker,
-    Cooling,
-    Full,
-    Slowed,
-    Running,
+/// How the channel stands. One node that cannot reach the bank, or takes nothing, is enough.
+fn of(census: &ChannelCensus, cluster: &Cluster) -> Standing {
+    let banks = cluster.banks.get(&census.channel).map_or(&[][..], Vec::as_slice);
+    let redis_is_away = cluster.nodes.iter().any(|node| node.lives && node.redis_trouble.is_some());
+    let is_blocked = redis_is_away || banks.iter().any(|bank| bank.blocked.is_some());
+    Standing::of(census).with_nodes(banks.iter().any(|bank| bank.unreachable.is_some()), is_blocked)
 }
 
-impl Standing {
-    pub(super) fn of(census: &ChannelCensus, cluster: &Cluster) -> Standing {
-        let banks = cluster.banks.get(&census.channel).map_or(&[][..], Vec::as_slice);
-        let redis_is_away = || cluster.nodes.iter().any(|node| node.lives && node.redis_trouble.is_some());
-        if census.pause().is_some() {
-            Standing::Paused
-        } else if census.suspension(SuspendedBy::Breaker).is_some() {
-            Standing::Breaker
-        } else if census.suspension(SuspendedBy::Cooling).is_some() {
-            Standing::Cooling
-        } else if census.run_by.is_empty() {
-            Standing::NotRun
-        } else if banks.iter().any(|bank| bank.unreachable.is_some()) {
-            Standing::Unreachable
-        } else if banks.iter().any(|bank| bank.blocked.is_some()) || redis_is_away() {
-            Standing::Blocked
-        } else if census.slowed.is_some() {
-            Standing::Slowed
-        } else if census.full {
-            Standing::Full
-        } else {
-            Standing::Running
-        }
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Standing::Blocked => "blocked",
-            Standing::Unreachable => "unreachable",
-            Standing::NotRun => "not run",
-            Standing::Paused => "paused",
-            Standing::Breaker => "breaker",
-            Standing::Cooling => "cooling",
-            Standing::Full => "full",
-            Standing::Slowed => "slowed",
-            Standing::Running => "running",
-        }
-    }
-
-    pub(super) fn badge(self) -> Markup {
-        let tone = match self {
-            Standing::Blocked | Standing::Unreachable | Standing::NotRun | Standing::Breaker => Tone::Bad,
-            Standing::Paused | Standing::Cooling | Standing::Full | Standing::Slowed => Tone::Warning,
-            Standing::Running => Tone::Good,
-        };
-        badge(tone, self.word())
-    }
+pub(super) fn standing_badge(census: &ChannelCensus, cluster: &Cluster) -> Markup {
+    let standing = of(census, cluster);
+    let tone = match standing {
+        Standing::Blocked | Standing::Unreachable | Standing::NotRun | Standing::Breaker => Tone::Bad,
+        Standing::Paused | Standing::Cooling | Standing::Full | Standing::Slowed => Tone::Warning,
+        Standing::Running => Tone::Good,
+    };
+    badge(tone, standing.as_str())
 }
 
 /// The order of the channels on the page: those that need somebody come first, then by name.
@@ -81,7 +36,7 @@ pub(super) fn order<'c>(
     census: &'c ChannelCensus,
     cluster: &Cluster,
 ) -> (bool, Standing, Reverse<bool>, &'c str) {
-    let standing = Standing::of(census, cluster);
+    let standing = of(census, cluster);
     let has_work = census.counts.iter().any(|(state, count)| !state.is_end() && *count > 0);
     // A channel that nobody runs and that has nothing to do is history.
     let is_history = standing == Standing::NotRun && !has_work;
@@ -95,7 +50,7 @@ fn needs_somebody(census: &ChannelCensus) -> bool {
 
 /// Whether the channel needs a look.
 pub(super) fn has_trouble(census: &ChannelCensus, cluster: &Cluster) -> bool {
-    Standing::of(census, cluster) != Standing::Running || needs_somebody(census)
+    of(census, cluster) != Standing::Running || needs_somebody(census)
 }
 
 /// Why the channel stands so: the sentences of `refundd status`, and what the nodes say. What suspends it is not here: `pausing`
