@@ -53,7 +53,7 @@ pub struct ChannelStatus {
     /// Null while the bank takes sends, or none is tried.
     pub nothing_accepted: Option<NothingAcceptedStatus>,
     /// What binds the channel: what keeps it from sending faster.
-    pub binds: &'static str,
+    pub binds: Binds,
     /// The limit that binds it.
     pub binds_limit: Option<String>,
     /// The share of the last `binds_over_seconds` that it waited for what binds it; null where the answer was not measured.
@@ -116,7 +116,7 @@ impl ChannelStatus {
             sends_last_minute: census.sends_last_minute,
             accepted_last_minute: census.accepted_last_minute,
             nothing_accepted: census.nothing_accepted.as_ref().map(NothingAcceptedStatus::from),
-            binds: Binds::Nothing.as_str(),
+            binds: Binds::Nothing,
             binds_limit: None,
             binds_share: None,
             binds_over_seconds: None,
@@ -160,7 +160,7 @@ impl ChannelStatus {
         let is_suspended = self.state.suspended().is_some();
         let seen = seen.into_iter().filter(|seen| seen.binds != Binds::Nothing && !is_suspended);
         if let Some(most) = seen.max_by(|a, b| a.part_of_a_minute().total_cmp(&b.part_of_a_minute())) {
-            self.binds = most.binds.as_str();
+            self.binds = most.binds;
             self.binds_share = Some((most.share * 100.0).round() / 100.0);
             self.binds_over_seconds = Some(most.over_seconds);
             self.binds_limit = most.limit;
@@ -188,7 +188,7 @@ impl ChannelStatus {
     /// Decides what binds a channel that is suspended, and why there is no forecast.
     fn judge(&mut self) {
         if let Some(binds) = self.state.suspended() {
-            (self.binds, self.binds_limit) = (binds.as_str(), None);
+            (self.binds, self.binds_limit) = (binds, None);
             (self.binds_share, self.binds_over_seconds) = (None, None);
             // A node that asks for no permit waits for none.
             self.waits_for = None;

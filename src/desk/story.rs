@@ -191,10 +191,10 @@ fn awaited(
                 return step(WaitsFor::Suspension, channel.suspension_sentences().join("; "), until);
             }
             let before = place.map_or(0, |place| place.saturating_sub(1));
-            let binds = match (Binds::named(channel.binds), &channel.binds_limit) {
-                (Some(Binds::Nothing) | None, _) => String::new(),
-                (Some(binds), Some(limit)) => format!("; {} `{limit}` binds the channel", binds.as_str()),
-                (Some(binds), None) => format!("; `{}` binds the channel", binds.as_str()),
+            let binds = match (channel.binds, &channel.binds_limit) {
+                (Binds::Nothing, _) => String::new(),
+                (binds, Some(limit)) => format!("; {} `{limit}` binds the channel", binds.as_str()),
+                (binds, None) => format!("; `{}` binds the channel", binds.as_str()),
             };
             step(
                 WaitsFor::Place,

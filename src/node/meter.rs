@@ -12,13 +12,16 @@ mod fading;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use crate::lock::Lock;
 use crate::refund::LimitName;
 use answers::Answers;
 use fading::faded;
 
 /// What keeps a channel from sending faster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Binds {
     /// A limit grants no permit yet.
     Limit,

@@ -170,12 +170,10 @@ impl ChannelStatus {
 
     /// What binds a channel that is not suspended, with its share and what that means.
     pub fn binds_sentence(&self) -> Option<String> {
-        let kind = Binds::named(self.binds)?;
-        let is_suspension = matches!(kind, Binds::Paused | Binds::Cooling | Binds::Breaker);
-        if is_suspension || kind == Binds::Nothing {
+        if let Binds::Paused | Binds::Cooling | Binds::Breaker | Binds::Nothing = self.binds {
             return None;
         }
-        Some(format!("{}: bound by {}: {}", self.channel, self.binds_words(), meaning(kind)))
+        Some(format!("{}: bound by {}: {}", self.channel, self.binds_words(), meaning(self.binds)))
     }
 
     /// What binds it: the kind, the limit, and its share of the last minute or of the shorter time that was watched.
@@ -184,7 +182,7 @@ impl ChannelStatus {
         let share = self.binds_share.map(|share| {
             format!(", {:.0} % of the {}", share * 100.0, last_seconds(self.binds_over_seconds))
         });
-        format!("{}{limit}{}", self.binds, share.unwrap_or_default())
+        format!("{}{limit}{}", self.binds.as_str(), share.unwrap_or_default())
     }
 }
 

@@ -78,7 +78,7 @@ fn a_suspended_channel_is_bound_by_its_suspension_whatever_was_measured() {
         let suspensions = causes.iter().copied().map(suspension).collect();
         let mut status = ChannelStatus::of(&ChannelCensus { suspensions, ..census() });
         status.note_reports(&limited);
-        (status.state.as_str(), status.binds)
+        (status.state.as_str(), status.binds.as_str())
     };
     assert_eq!(of(&[]), ("running", "limit"));
     assert_eq!(of(&[SuspendedBy::Person]), ("paused", "paused"));
@@ -127,6 +127,6 @@ fn of_several_nodes_the_longest_wait_binds_and_trouble_is_shown() {
     reports.extend(report(&other));
     let mut status = ChannelStatus::of(&census());
     status.note_reports(&reports);
-    assert_eq!((status.state, status.binds), (Standing::Unreachable, "in_flight"));
+    assert_eq!((status.state, status.binds), (Standing::Unreachable, Binds::InFlight));
     assert_eq!(status.bank.and_then(|bank| bank.unreachable).as_deref(), Some("connect: refused"));
 }

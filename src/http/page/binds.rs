@@ -9,10 +9,10 @@ use crate::node::meter::Binds;
 pub(super) fn binds(status: &ChannelStatus) -> Markup {
     let is_unknown_here = status.limits.is_none() && !status.run_by.is_empty();
     html! {
-        @match Binds::named(status.binds) {
-            Some(Binds::Nothing) | None if is_unknown_here => span.none { "another node knows" },
-            Some(Binds::Nothing) | None => span.none { "nothing" },
-            Some(kind) => {
+        @match status.binds {
+            Binds::Nothing if is_unknown_here => span.none { "another node knows" },
+            Binds::Nothing => span.none { "nothing" },
+            kind => {
                 strong { (kind.as_str()) @if let Some(limit) = &status.binds_limit { " " (limit) } }
                 @if let Some(share) = status.binds_share { span.share { " " (percent(share, status.binds_over_seconds)) } }
             }

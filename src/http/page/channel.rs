@@ -24,7 +24,6 @@ use super::watch::{Minutes, moment, patience};
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
 use crate::desk::channel::{BindsSeen, ChannelStatus, meaning};
-use crate::node::meter::Binds;
 use crate::refund::State as RefundState;
 use crate::store::{BankStatus, SuspendedBy, Suspension};
 
@@ -73,7 +72,7 @@ pub(in crate::http) async fn show(
             p.standing { (standing_badge(census, &cluster)) " as of " (time(moment(minutes.until))) }
             p.headline {
                 "What binds it: " (binds(&status)) ": "
-                (meaning(Binds::named(status.binds).unwrap_or(Binds::Nothing)).replace('`', "")) "."
+                (meaning(status.binds).replace('`', "")) "."
             }
             @let reasons = reasons(&who, &status, &minutes.banks, &cluster);
             @if !reasons.is_empty() { ul.reasons { @for reason in reasons { li { (reason) } } } }
