@@ -29,11 +29,19 @@ pub(super) struct SuspensionListing {
     suspensions: Vec<SuspensionStatus>,
 }
 
+/// What became of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PauseResult {
+    Paused,
+    Resumed,
+    WasNotSuspended,
+}
+
 /// The result of one request, and what suspends the channel now.
 #[derive(Debug, Serialize)]
 pub(super) struct Done {
-    /// `paused`, `resumed` or `was_not_suspended`.
-    pub result: &'static str,
+    pub result: PauseResult,
     /// For people: what changed, what suspends the channel still, and the request that ends it.
     message: String,
     suspensions: Vec<SuspensionStatus>,
@@ -125,7 +133,7 @@ async fn write(
     store: &Store,
     channel: Option<&str>,
     wanted: &Wanted,
-) -> Result<Option<&'static str>, StoreError> {
+) -> Result<Option<PauseResult>, StoreError> {
     let Wanted { reason, by, verb } = wanted;
     let why = Some(reason.as_str()).filter(|reason| !reason.is_empty());
     let resumed = match (verb, channel) {
@@ -135,15 +143,15 @@ async fn write(
                 Some(channel) => store.pause(channel, &pause).await?,
                 None => store.pause_all(&pause).await.map(|()| true)?,
             };
-            return Ok(is_there.then_some("paused"));
+            return Ok(is_there.then_some(PauseResult::Paused));
         }
         (Verb::Resume, None) => store.resume_all(by, why).await?,
         (Verb::Resume, Some(channel)) => store.resume(channel, by, why).await?,
         (Verb::Release(own), channel) => store.release(channel.unwrap_or_default(), *own, by, why).await?,
     };
     Ok(match resumed {
-        Resumed::Now => Some("resumed"),
-        Resumed::WasNot => Some("was_not_suspended"),
+        Resumed::Now => Some(PauseResult::Resumed),
+        Resumed::WasNot => Some(PauseResult::WasNotSuspended),
         Resumed::NoSuchChannel => None,
     })
 }

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::pauses::{Done, carry_out, has_all_channels, read_pause, read_resume};
+use super::super::pauses::{Done, PauseResult, carry_out, has_all_channels, read_pause, read_resume};
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::named::existing;
@@ -216,9 +216,9 @@ async fn change(
 
 fn said(done: &Done) -> &'static str {
     match done.result {
-        "paused" => "paused",
-        "resumed" if done.is_free() => "resumed",
-        "resumed" => "ended",
-        _ => "unchanged",
+        PauseResult::Paused => "paused",
+        PauseResult::Resumed if done.is_free() => "resumed",
+        PauseResult::Resumed => "ended",
+        PauseResult::WasNotSuspended => "unchanged",
     }
 }

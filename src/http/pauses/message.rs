@@ -1,11 +1,12 @@
 //! The answer to a pause or a resume in words.
 
+use super::PauseResult;
 use crate::desk::channel::SuspensionStatus;
 use crate::store::SuspendedBy;
 
 /// What a request changed, and what suspends its `channel`, or everything, still.
 pub(super) fn message(
-    result: &str,
+    result: PauseResult,
     channel: Option<&str>,
     ends: Option<SuspendedBy>,
     left: &[SuspensionStatus],
@@ -18,8 +19,8 @@ pub(super) fn message(
         Some(SuspendedBy::All | SuspendedBy::Person | SuspendedBy::Cooling) => "paused",
     };
     let changed = match result {
-        "was_not_suspended" => format!("{subject} was not {was}, and nothing was changed"),
-        _ => format!("{subject} is not {was} any more"),
+        PauseResult::WasNotSuspended => format!("{subject} was not {was}, and nothing was changed"),
+        PauseResult::Paused | PauseResult::Resumed => format!("{subject} is not {was} any more"),
     };
     if left.is_empty() {
         return format!("{changed}; nothing suspends it");

@@ -19,10 +19,23 @@ impl OpinionResults {
     }
 }
 
+/// What became of one answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum OpinionCode {
+    Approved,
+    Withdrawn,
+    Changed,
+    SamePerson,
+    Expired,
+    Ended,
+    NoSuchProposal,
+}
+
 #[derive(Debug, Serialize)]
 pub(in crate::http) struct OpinionResult {
     pub id: ProposalId,
-    result: &'static str,
+    result: OpinionCode,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refund_id: Option<RefundId>,
     /// The state of the refund now, where the answer was about it.
@@ -38,14 +51,14 @@ pub(in crate::http) struct OpinionResult {
 impl OpinionResult {
     /// Whether the proposal was approved or withdrawn by this request.
     pub(in crate::http) fn is_done(&self) -> bool {
-        matches!(self.result, "approved" | "withdrawn")
+        matches!(self.result, OpinionCode::Approved | OpinionCode::Withdrawn)
     }
 
     pub(super) fn no_such_proposal(id: ProposalId) -> OpinionResult {
         let message = "no proposal has this id; GET /v1/proposals lists those that wait".to_owned();
         OpinionResult {
             id,
-            result: "no_such_proposal",
+            result: OpinionCode::NoSuchProposal,
             refund_id: None,
             state: None,
             version: None,
@@ -53,7 +66,7 @@ impl OpinionResult {
         }
     }
 
-    fn of(proposal: &Proposal, result: &'static str, message: Option<String>) -> OpinionResult {
+    fn of(proposal: &Proposal, result: OpinionCode, message: Option<String>) -> OpinionResult {
         let refund_id = Some(proposal.refund_id);
         OpinionResult { id: proposal.id, result, refund_id, state: None, version: None, message }
     }
@@ -64,22 +77,24 @@ impl OpinionResult {
 
     pub(super) fn of_approval(id: ProposalId, approved: &Approved) -> OpinionResult {
         match approved {
-            Approved::Done(refund, proposal) => OpinionResult::of(proposal, "approved", None).with(refund),
+            Approved::Done(refund, proposal) => {
+                OpinionResult::of(proposal, OpinionCode::Approved, None).with(refund)
+            }
             Approved::Changed(refund, proposal) => {
                 let message = if refund.version == proposal.version {
                     format!("the proposal is about version {}, and you named another one", proposal.version)
                 } else {
                     "the refund has moved since it was proposed; look at it again, and decide anew".to_owned()
                 };
-                OpinionResult::of(proposal, "changed", Some(message)).with(refund)
+                OpinionResult::of(proposal, OpinionCode::Changed, Some(message)).with(refund)
             }
             Approved::SamePerson(proposal) => {
                 let message = format!("{} proposed it; another person must approve it", proposal.by);
-                OpinionResult::of(proposal, "same_person", Some(message))
+                OpinionResult::of(proposal, OpinionCode::SamePerson, Some(message))
             }
             Approved::Expired(proposal) => {
                 let message = "too much time has passed since it was proposed; look at the refund again, and decide anew";
-                OpinionResult::of(proposal, "expired", Some(message.to_owned()))
+                OpinionResult::of(proposal, OpinionCode::Expired, Some(message.to_owned()))
             }
             Approved::Ended(proposal) => OpinionResult::ended(proposal),
             Approved::NoSuchProposal => OpinionResult::no_such_proposal(id),
@@ -88,13 +103,13 @@ impl OpinionResult {
 
     pub(super) fn of_withdrawal(id: ProposalId, withdrawn: &Withdrawn) -> OpinionResult {
         match withdrawn {
-            Withdrawn::Done(proposal) => OpinionResult::of(proposal, "withdrawn", None),
+            Withdrawn::Done(proposal) => OpinionResult::of(proposal, OpinionCode::Withdrawn, None),
             Withdrawn::Ended(proposal) => OpinionResult::ended(proposal),
             Withdrawn::NoSuchProposal => OpinionResult::no_such_proposal(id),
         }
     }
 
     fn ended(proposal: &Proposal) -> OpinionResult {
-        OpinionResult::of(proposal, "ended", Some(format!("it {}", proposal.end())))
+        OpinionResult::of(proposal, OpinionCode::Ended, Some(format!("it {}", proposal.end())))
     }
 }
