@@ -1,0 +1,108 @@
+//! What may go wrong with Postgres, and what a caller may conclude from it.
+
+use super::refusal::readable;
+use super::session::Unfit;
+
+/// An error of Postgres, or of the way to Postgres.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The url is not valid.
+    #[error("read the Postgres url")]
+    Url(#[source] sqlx::Error),
+    /// No connection could be made.
+    #[error("reach Postgres at {server}, as the [postgres] url says")]
+    Unreachable { server: String, source: sqlx::Error },
+    /// A statement failed, or Postgres could not be reached.
+    #[error("{doing}")]
+    Statement { doing: &'static str, source: sqlx::Error },
+    /// Another role owns the schema, and this role is not a member of the owner. `url` names the owner.
+    #[error(
+        "migrate the schema: role `{role}` does not own its tables; run `refundd migrate` as `{owner}` or as a member of it: \
+         `REFUNDD_POSTGRES_URL={url} refundd migrate`"
+    )]
+    NotOwner { role: String, owner: String, url: String },
+    /// The database has no schema yet, and this role may create none.
+    #[error(
+        "migrate the schema: role `{role}` may create no schema in database `{database}`; run `refundd migrate` as `{owner}`, its owner: \
+         `REFUNDD_POSTGRES_URL={url} refundd migrate`"
+    )]
+    MayNotCreate { role: String, database: String, owner: String, url: String },
+    /// The schema could not be brought up to date.
+    #[error("migrate the schema")]
+    Migrate(#[source] sqlx::migrate::MigrateError),
+    /// A column of a row holds a value that refundd never writes.
+    #[error("understand row {id} of {table}: column `{column}` holds `{found}`")]
+    Row { table: &'static str, id: i64, column: &'static str, found: String },
+}
+
+impl StoreError {
+    /// Whether Postgres refused the values of a row. Another try would fail, too.
+    pub fn is_about_the_row(&self) -> bool {
+        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
+        error.code().is_some_and(|code| ["22", "23", "RD"].iter().any(|class| code.starts_with(class)))
+    }
+
+    /// Whether another refund of the channel already has this bank reference.
+    pub fn is_taken_reference(&self) -> bool {
+        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
+        error.constraint() == Some("refunds_bank_ref_belongs_to_one_refund")
+    }
+
+    /// Whether another transaction kept a lock for longer than the session waits, or was part of a deadlock.
+    pub fn is_a_lock(&self) -> bool {
+        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
+        error.code().is_some_and(|code| code == "55P03" || code == "40P01")
+    }
+
+    /// Whether Postgres gave the statement up because it worked on it for too long. One refund may be slow, or Postgres is.
+    pub fn is_too_slow(&self) -> bool {
+        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
+        error.code().is_some_and(|code| code == "57014")
+    }
+
+    /// Whether a session of Postgres or of a pooler has a wrong setting that only a person can correct.
+    pub fn is_unfit(&self) -> bool {
+        let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {
+            return false;
+        };
+        let sqlx::Error::Configuration(cause) = source else { return false };
+        cause.downcast_ref::<Unfit>().is_some_and(|unfit| !unfit.may_pass())
+    }
+
+    /// Whether Postgres is away: down, starting, out of connections, demoted, or it lets this role in no more. A later try
+    /// can succeed.
+    pub fn is_outage(&self) -> bool {
+        let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {
+            return false;
+        };
+        match source {
+            sqlx::Error::Io(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            // The session has a wrong setting. A person can correct it in the role, the database or the pooler.
+            | sqlx::Error::Configuration(_)
+            | sqlx::Error::WorkerCrashed => true,
+            // 08 connection, 25006 read-only, 53 resources, 55P03 and 57014 time-outs that the session sets,
+            // 57P0x shutdown, 40 rollback, 28 a changed password or pg_hba.conf, 25P04 a time-out that somebody set: try
+            // again.
+            sqlx::Error::Database(error) => error.code().is_some_and(|code| {
+                ["08", "28", "40", "53", "57"].iter().any(|class| code.starts_with(class))
+                    || ["25006", "25P04", "55P03"].contains(&code.as_ref())
+            }),
+            _ => false,
+        }
+    }
+}
+
+/// Names the step that failed in the error of a statement.
+pub(super) trait Doing<T> {
+    fn doing(self, doing: &'static str) -> Result<T, StoreError>;
+}
+
+impl<T> Doing<T> for Result<T, sqlx::Error> {
+    fn doing(self, doing: &'static str) -> Result<T, StoreError> {
+        self.map_err(|source| StoreError::Statement { doing, source: readable(source) })
+    }
+}
