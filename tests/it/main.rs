@@ -9,6 +9,7 @@ mod harness;
 
 mod alarms;
 mod attacks;
+mod backup;
 mod breaker;
 mod bucket;
 mod callers;

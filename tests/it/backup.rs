@@ -1,0 +1,87 @@
+//! A backup: what `pg_dump` writes is the whole database, and nodes go on with what `pg_restore` makes of it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use playground::bank::Step;
+use refundd::refund::State;
+use refundd::store::Store;
+
+use crate::dispatch::UNLIMITED;
+use crate::harness::servers::SERVERS;
+use crate::harness::{Scratch, TestNode, until};
+use crate::prove::prove;
+
+/// Runs a program of Postgres and returns what it said.
+fn run(program: &str, args: &[&str]) -> String {
+    let folder = playground::find::postgres().unwrap();
+    let output = Command::new(folder.join(program)).args(args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program}: {said}");
+    said
+}
+
+/// As docs/runbook.md says it.
+async fn dump_and_restore(scratch: &mut Scratch, file: &Path) {
+    let file = file.to_str().unwrap();
+    run("pg_dump", &["--format=custom", "--file", file, "--dbname", &scratch.owner_url]);
+    let name = format!("{}_restored", scratch.name);
+    SERVERS.postgres.create_database(&name, None).await.unwrap();
+    scratch.owner_url = SERVERS.postgres.url(&name);
+    scratch.database_url = SERVERS.postgres.node_url(&name);
+    assert_eq!(run("pg_restore", &["--exit-on-error", "--dbname", &scratch.owner_url, file]), "");
+    scratch.store = Store::open(&scratch.database_url, None, 4).unwrap();
+}
+
+#[tokio::test]
+async fn a_dump_restores_whole_its_chains_hold_and_nodes_go_on_with_it() {
+    let mut scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.bank.next("acme", [Step::rejects(), Step::pays_but_says_500()]);
+    scratch.insert("acme", "R-", 20).await;
+    until("all ended or wait for a person", async || {
+        let mut over = 0;
+        for state in [State::Succeeded, State::Failed, State::Review, State::Unknown] {
+            over += scratch.count(state).await;
+        }
+        over == 20
+    })
+    .await;
+    scratch.pause("acme", "a backup", "ann").await;
+    scratch.insert("acme", "S-", 5).await;
+    node.stop().await;
+    while !scratch.store.seal_journal(1_000).await.unwrap().is_done {}
+
+    let rows = "select md5(string_agg(r::text, ',' order by r.id)) from refundd.refunds r";
+    let journal = "select md5(string_agg(a::text, ',' order by a.id)) from refundd.attempts a";
+    let events = "select md5(string_agg(e::text, ',' order by e.event_id)) from refundd.events e";
+    let mut before = Vec::new();
+    for each in [rows, journal, events] {
+        before.push(scratch.text(each).await);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    dump_and_restore(&mut scratch, &folder.path().join("payments.dump")).await;
+    for (each, before) in [rows, journal, events].into_iter().zip(before) {
+        assert_eq!(scratch.text(each).await, before, "{each}");
+    }
+    let lacking = scratch.store.lacking_rights().await.unwrap().rights;
+    assert!(lacking.is_empty(), "{lacking:?}");
+    let proof = prove(&scratch, &["--journal"]);
+    assert_eq!(proof.status.code(), Some(0), "{}", crate::cli::text(&proof));
+    // Its laws are there as well.
+    let error = scratch.sql_error("delete from refundd.refunds").await;
+    assert!(error.to_string().contains("is kept for ever"), "{error}");
+
+    let sent = scratch.bank.look(|ledger| ledger.all().len());
+    let node = TestNode::start(&scratch, "b", UNLIMITED).await;
+    tokio::time::sleep(Duration::from_millis(500)).await; // it is paused there, too
+    assert_eq!(scratch.bank.look(|ledger| ledger.all().len()), sent);
+    scratch.insert("acme", "T-", 5).await;
+    scratch.resume("acme").await;
+    until("what waited is sent, and what came after the restore", async || {
+        scratch.bank.look(|ledger| ledger.all().len()) == sent + 10
+    })
+    .await;
+    node.stop().await;
+}
