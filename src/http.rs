@@ -43,6 +43,7 @@ mod save;
 mod scrape;
 mod seldom;
 pub mod server;
+mod shares;
 mod who;
 
 use std::fmt;
@@ -54,7 +55,7 @@ use tokio::sync::Semaphore;
 
 use self::access::Access;
 use self::body::Bodies;
-use self::budget::Budget;
+use self::budget::{Budget, ReservedBytes};
 use self::census::CensusCache;
 use self::group_committer::GroupCommitter;
 use self::health::Ping;
@@ -122,13 +123,20 @@ impl Api {
             node,
             hosts,
             bodies: Bodies::new(body_timeout),
-            unread: Budget::new(guard::MOST_UNREAD),
+            unread: guard::unread(),
             census: Arc::default(),
             ping: Arc::default(),
             watch: Arc::default(),
             batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
             lists: Lists::default(),
         }))
+    }
+
+    /// Reserves room for the most bytes that an answer may have, until the answer is written. To be called before the work: a caller
+    /// that does not read its answers must not keep Postgres and this node busy with more.
+    fn room_for_answer(&self, who: &Who, most_bytes: usize) -> Result<ReservedBytes, Problem> {
+        let room = self.unread.try_reserve(who.name(), most_bytes);
+        room.map_err(|no_room| guard::too_much_unread(no_room, "nothing was done, and repeating is safe"))
     }
 }
 
@@ -146,7 +154,7 @@ pub fn router(api: Api) -> Router {
 /// The routes of `admin_listen`, behind a guard of their own: health and metrics. The address is a loopback address, and
 /// everybody who reaches it is let in.
 pub fn admin_router(api: &Api) -> Router {
-    let (hosts, unread) = (Arc::clone(&api.hosts), Budget::new(guard::MOST_UNREAD));
+    let (hosts, unread) = (Arc::clone(&api.hosts), guard::unread());
     let table = routes::table().into_iter().filter(routes::Route::is_admin).collect();
     let open = ApiState { access: Access::default(), ..ApiState::clone(api) };
     guard::guard(routes::router(table, Api(Arc::new(open))), hosts, unread)

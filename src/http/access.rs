@@ -156,8 +156,11 @@ pub(super) async fn admitted(
         Ok(who) => {
             // Nothing behind this layer needs the token.
             request.headers_mut().remove(AUTHORIZATION);
-            request.extensions_mut().insert(who);
-            next.run(request).await
+            request.extensions_mut().insert(who.clone());
+            let mut response = next.run(request).await;
+            // For `guard`: a large answer takes of this caller's share.
+            response.extensions_mut().insert(who);
+            response
         }
         Err(refusal) => {
             access.note(&refusal);

@@ -59,7 +59,7 @@ pub(super) async fn acquire(
 ) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[BodyKind::Json])?;
-    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
+    let bytes = api.bodies.read(&head, body, MOST_BYTES).await?;
     let running = api.node.running();
     let known = || running.limits.iter().filter(|limit| who.has_limit(limit.name.as_str()));
     let Some(limit) = known().find(|limit| limit.name.as_str() == name) else {

@@ -49,7 +49,7 @@ pub(super) struct ItemResult {
 pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let kind = body::kind(&head.headers, &[BodyKind::Json, BodyKind::Ndjson])?;
-    let bytes = api.bodies.read(&head.headers, body, body::MOST_BYTES_BATCH).await?;
+    let bytes = api.bodies.read(&head, body, body::MOST_BYTES_BATCH).await?;
     // Only now: a caller that sends its batch slowly keeps no other batch waiting. The semaphore is not closed while the
     // router lives, so this does not fail.
     let _guard = api.batches.acquire().await.map_err(|_| Problem::internal())?;

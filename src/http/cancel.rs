@@ -48,7 +48,7 @@ pub(super) async fn cancel(
     if head.headers.contains_key(CONTENT_TYPE) {
         body::kind(&head.headers, &[BodyKind::Json])?;
     }
-    let bytes = api.bodies.read(&head.headers, body, MOST_BYTES).await?;
+    let bytes = api.bodies.read(&head, body, MOST_BYTES).await?;
     let cancellation = read(&bytes, &who)?;
     carry_out(api, id, cancellation).await.map(Json)
 }

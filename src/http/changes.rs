@@ -51,11 +51,8 @@ pub(super) async fn list(
     let (after, filter) = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let turn = api.lists.place(&who).await;
-    // Before the work: a caller that does not read its answers must not keep Postgres and this node busy with more.
     let bytes = (filter.limit as usize * MOST_BYTES_OF_A_CHANGE).min(MOST_BYTES_OF_A_PAGE);
-    let _room = api.unread.try_reserve(bytes).ok_or_else(|| {
-        Problem::busy("other callers do not read their answers; nothing was done, and repeating is safe")
-    })?;
+    let _room = api.room_for_answer(&who, bytes)?;
     let node = api.node.clone();
     let read = async move {
         let reach = node.store.journal_is_whole_until().await?;

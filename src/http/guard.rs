@@ -25,16 +25,18 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::Problem;
-use super::budget::Budget;
+use super::budget::{Budget, NoRoom};
 use super::page::problem::AskedByPerson;
 use super::server::OverTls;
+use super::{Problem, Who};
 
 /// The longest time for an answer. The store gives up much sooner; this bound is for unexpected causes.
 const MOST_TIME: Duration = Duration::from_mins(2);
 
 /// The most bytes of large answers that callers have not read yet.
-pub(super) const MOST_UNREAD: usize = 48 * 1024 * 1024;
+const MOST_UNREAD: usize = 48 * 1024 * 1024;
+/// The most of them that are one caller's.
+const MOST_UNREAD_OF_A_CALLER: usize = MOST_UNREAD / 4;
 /// An answer of more bytes is large. The kernel takes smaller ones whole.
 const LARGE: u64 = 64 * 1024;
 
@@ -44,6 +46,20 @@ pub(super) struct PartOfProgram;
 
 /// A browser that was here by TLS uses nothing else for this host, for a year.
 const ONLY_BY_TLS: HeaderValue = HeaderValue::from_static("max-age=31536000");
+
+/// The room for large answers that callers have not read yet.
+pub(super) fn unread() -> Budget {
+    Budget::new(MOST_UNREAD, MOST_UNREAD_OF_A_CALLER)
+}
+
+/// The problem of an answer that has no room beside unread ones. `done` says what became of the request.
+pub(super) fn too_much_unread(no_room: NoRoom, done: &str) -> Problem {
+    let whose = match no_room {
+        NoRoom::InShare => "you have not read your earlier answers",
+        NoRoom::AtAll => "other callers do not read their answers",
+    };
+    Problem::busy(&format!("{whose}; {done}"))
+}
 
 #[derive(Debug, Clone)]
 struct Guard {
@@ -105,11 +121,13 @@ async fn in_budget(response: Response, unread: &Budget) -> Response {
     if response.extensions().get::<PartOfProgram>().is_some() {
         return response;
     }
-    let Some(reserved) = unread.try_reserve(usize::try_from(bytes).unwrap_or(usize::MAX)) else {
-        return Problem::busy(
-            "other callers do not read their answers; the request may have been carried out, and repeating it is safe",
-        )
-        .into_response();
+    let caller = response.extensions().get::<Who>().and_then(Who::name);
+    let reserved = match unread.try_reserve(caller, usize::try_from(bytes).unwrap_or(usize::MAX)) {
+        Ok(reserved) => reserved,
+        Err(no_room) => {
+            let done = "the request may have been carried out, and repeating it is safe";
+            return too_much_unread(no_room, done).into_response();
+        }
     };
     let (head, body) = response.into_parts();
     match body.collect().await {
@@ -181,7 +199,7 @@ mod tests {
             .route("/large", get(async || vec![b'x'; 40 * 1024 * 1024]))
             .route("/v1/openapi.json", get(super::super::description::openapi))
             .route("/panics", get(async || -> &'static str { panic!("on purpose") }));
-        guard(routes, Arc::new(["node-a".to_owned()]), Budget::new(MOST_UNREAD))
+        guard(routes, Arc::new(["node-a".to_owned()]), unread())
     }
 
     async fn answer_to(method: &str, path: &str, headers: &[(&str, &str)]) -> Response {

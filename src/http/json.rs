@@ -41,7 +41,7 @@ pub(super) async fn read_object(
 ) -> Result<Map<String, Value>, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[BodyKind::Json])?;
-    object(&api.bodies.read(&head.headers, body, most).await?, law)
+    object(&api.bodies.read(&head, body, most).await?, law)
 }
 
 /// Reads JSON as [`parse`] does, and refuses what is no object.

@@ -5,15 +5,13 @@
 //! asks, so only the bound of all counts. A caller that hangs up frees its place only when the read is over, because Postgres
 //! does not notice that nobody waits any more.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::Instrument;
 
+use super::shares::CallerShares;
 use super::{Problem, Who};
-use crate::lock::Lock;
-use crate::refund::CallerName;
 
 /// How many lists all callers together read at the same time.
 const AT_ONCE: usize = 2;
@@ -22,12 +20,12 @@ const AT_ONCE: usize = 2;
 #[derive(Debug, Clone)]
 pub(super) struct Lists {
     places: Arc<Semaphore>,
-    own: Arc<Mutex<BTreeMap<CallerName, Arc<Semaphore>>>>,
+    own: CallerShares,
 }
 
 impl Default for Lists {
     fn default() -> Self {
-        Lists { places: Arc::new(Semaphore::new(AT_ONCE)), own: Arc::default() }
+        Lists { places: Arc::new(Semaphore::new(AT_ONCE)), own: CallerShares::new(1) }
     }
 }
 
@@ -41,13 +39,9 @@ pub(super) struct ListPlace {
 impl Lists {
     /// Waits for a place.
     pub(super) async fn place(&self, who: &Who) -> ListPlace {
-        let own = who.name().map(|name| {
-            let mut own = self.own.locked();
-            Arc::clone(own.entry(name.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))))
-        });
         // The own place first: a caller takes one place of the queue for all, however many lists it asks for. The semaphores
         // are never closed, so nothing fails.
-        let own = match own {
+        let own = match self.own.of(who.name()) {
             Some(own) => own.acquire_owned().await.ok(),
             None => None,
         };

@@ -52,10 +52,7 @@ pub(super) async fn list(
     let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let place = api.lists.place(&who).await;
-    // Before the work: a caller that does not read its answers must not keep Postgres and this node busy with more.
-    let _room = api.unread.try_reserve(most_bytes_of(&filter)).ok_or_else(|| {
-        Problem::busy("other callers do not read their answers; nothing was done, and repeating is safe")
-    })?;
+    let _room = api.room_for_answer(&who, most_bytes_of(&filter))?;
     let (node, limit) = (api.node.clone(), filter.limit);
     let read = async move { Ok(node.store.list(&filter).await?) };
     page(&place.read(read).await?, limit, MOST_BYTES_OF_A_PAGE).map(Json)

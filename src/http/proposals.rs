@@ -65,9 +65,7 @@ pub(super) async fn list(
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let place = api.lists.place(&who).await;
     let most_bytes = filter.limit as usize * MOST_BYTES_OF_A_PROPOSAL;
-    let _room = api.unread.try_reserve(most_bytes).ok_or_else(|| {
-        Problem::busy("other callers do not read their answers; nothing was done, and repeating is safe")
-    })?;
+    let _room = api.room_for_answer(&who, most_bytes)?;
     let (node, most) = (api.node.clone(), filter.limit);
     let read = async move { Ok(node.store.proposals(&filter).await?) };
     let proposals = place.read(read).await?;

@@ -29,7 +29,7 @@ const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
 pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[BodyKind::Json])?;
-    let bytes = api.bodies.read(&head.headers, body, body::MOST_BYTES_ONE).await?;
+    let bytes = api.bodies.read(&head, body, body::MOST_BYTES_ONE).await?;
     let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let running = api.node.running();
     let laws = |channel: &ChannelName| {

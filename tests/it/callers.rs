@@ -113,10 +113,10 @@ pub async fn post_form(node: &TestNode, authorization: Option<&str>, path: &str,
     node.request_with(Method::POST, path, &headers, &format!("key={key}&{fields}")).await
 }
 
-async fn post(node: &TestNode, token: &Token, path: &str, body: &Value) -> Answer {
+pub async fn post(node: &TestNode, token: &Token, path: &str, body: &Value) -> Answer {
     ask(node, Some(token), Method::POST, path, body).await
 }
 
-async fn get(node: &TestNode, token: &Token, path: &str) -> Answer {
+pub async fn get(node: &TestNode, token: &Token, path: &str) -> Answer {
     ask(node, Some(token), Method::GET, path, &Value::Null).await
 }

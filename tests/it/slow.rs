@@ -2,6 +2,7 @@
 //! connections. They cost themselves their connection, and nobody else anything.
 
 mod files;
+mod shares;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

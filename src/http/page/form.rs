@@ -131,7 +131,7 @@ impl Form {
                 "the form has no `Origin`, which every browser sends; programs use the routes below /v1";
             return Err(Problem::new(StatusCode::FORBIDDEN, "foreign-origin", "Foreign origin", detail));
         }
-        let bytes = api.bodies.read(headers, body, MOST_BYTES).await?;
+        let bytes = api.bodies.read(head, body, MOST_BYTES).await?;
         let form = Form(form_urlencoded::parse(&bytes).into_owned().collect());
         let has_key = given(headers, is_over_tls(head))
             .is_some_and(|key| key.as_bytes().ct_eq(form.text("key").as_bytes()).into());
