@@ -66,6 +66,9 @@ pub mod acquire;
 // Cancels and moves many refunds at once.
 pub mod bulk;
 
+// Makes many changes one by one, each in a commit of its own, and says of each what became of it.
+pub mod one_by_one;
+
 // What people and programs are shown of channels and refunds.
 pub mod desk;
 

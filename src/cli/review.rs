@@ -18,9 +18,11 @@ use self::named::NamedRefund;
 use self::settle::{Choice, settle};
 use super::guesses::Meanings;
 use crate::caller::Names;
-use crate::refund::text::{counted, shown, shown_json};
+use crate::one_by_one::{NotMade, OneByOne};
+use crate::refund::text::{counted, shown, shown_json, shown_lines};
 use crate::refund::{Refund, RefundId, State};
-use crate::store::{Filter, ProposalFilter, Store, WaitingProposal};
+use crate::store::{Filter, ProposalFilter, Store, StoreError, WaitingProposal};
+use crate::telemetry::chain;
 
 /// What a person may decide.
 const STATES: Meanings = Meanings(&[
@@ -168,6 +170,18 @@ async fn list(args: &Listed, store: &Store) -> anyhow::Result<ExitCode> {
         list_proposals(args, store).await?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says of each change without a result what is known of it, and why that is so. If none has a result, the error says enough.
+fn tell_not_made(what: &str, all: OneByOne, not_made: &[(i64, NotMade)]) -> Result<(), StoreError> {
+    let failure = all.end()?;
+    for (id, why) in not_made {
+        eprintln!("refundd: {what} {id}: {}", why.message());
+    }
+    if let Some(error) = failure {
+        eprintln!("refundd: failed to {}", shown_lines(&chain(&error).to_string()));
+    }
+    Ok(())
 }
 
 /// `1 refund waits`, `2 refunds wait`.

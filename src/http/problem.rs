@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Json;
+use crate::one_by_one::OneByOne;
 use crate::refund::card;
 use crate::refund::draft::FieldError;
 use crate::store::StoreError;
@@ -93,6 +94,14 @@ impl Problem {
         }
         tracing::error!(error = %chain(error), "A request failed in the store, answered 500");
         Problem::internal()
+    }
+
+    /// The problem of decisions of which none has a result. If some have, the log gets the first failure of the others.
+    pub(super) fn unless_some_were_written(all: OneByOne) -> Result<(), Self> {
+        if let Some(error) = all.end().map_err(|error| Problem::store(&error))? {
+            tracing::warn!(error = %chain(&error), "Failed to write some decisions of a request; its answer says which");
+        }
+        Ok(())
     }
 
     pub(super) fn outage() -> Self {

@@ -15,6 +15,7 @@ use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fie
 use super::query::{self, Pairs, read_each};
 use super::{Api, Json, Problem, Who, json, named_channel, to_the_end};
 use crate::caller::Names;
+use crate::one_by_one::OneByOne;
 use crate::refund::ProposalId;
 use crate::refund::draft::FieldError;
 use crate::store::{ProposalFilter, SecondOpinion, StoreError, WaitingProposal};
@@ -98,20 +99,31 @@ pub(super) async fn withdraw(
 pub(super) async fn carry_out(api: Api, who: Who, opinions: Opinions) -> Result<OpinionResults, Problem> {
     let Opinions { named, person } = opinions;
     let done = to_the_end(async move {
-        let (mut results, store) = (Vec::with_capacity(named.len()), &api.node.store);
+        let (mut all, mut results) = (OneByOne::default(), Vec::with_capacity(named.len()));
         for (id, verb) in named {
             let opinion = SecondOpinion { id, why: &person.reason, who: &person.by };
-            results.push(match verb {
-                _ if !exists(&api, &who, id).await? => OpinionResult::no_such_proposal(id),
-                Verb::Approve { seen } => {
-                    OpinionResult::of_approval(id, &store.approve(&opinion, seen).await?)
-                }
-                Verb::Withdraw => OpinionResult::of_withdrawal(id, &store.withdraw(&opinion).await?),
-            });
+            let result = all.make(write(&api, &who, &opinion, verb)).await;
+            results.push(result.unwrap_or_else(|not_made| OpinionResult::not_decided(id, not_made)));
         }
-        Ok::<_, StoreError>(OpinionResults::new(results))
+        Problem::unless_some_were_written(all)?;
+        Ok::<_, Problem>(OpinionResults::new(results))
     });
-    Ok(done.await??)
+    done.await?
+}
+
+/// Writes one answer.
+async fn write(
+    api: &Api,
+    who: &Who,
+    opinion: &SecondOpinion<'_>,
+    verb: Verb,
+) -> Result<OpinionResult, StoreError> {
+    let (id, store) = (opinion.id, &api.node.store);
+    Ok(match verb {
+        _ if !exists(api, who, id).await? => OpinionResult::no_such_proposal(id),
+        Verb::Approve { seen } => OpinionResult::of_approval(id, &store.approve(opinion, seen).await?),
+        Verb::Withdraw => OpinionResult::of_withdrawal(id, &store.withdraw(opinion).await?),
+    })
 }
 
 /// Whether the proposal exists for the caller. A proposal's channel never changes.

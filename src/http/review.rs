@@ -15,6 +15,7 @@ pub(super) use self::result::{DecisionResult, DecisionResults};
 use super::look::{Named as Path, refund_of};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
 use super::{Api, Json, Problem, Who, json, to_the_end};
+use crate::one_by_one::OneByOne;
 use crate::refund::draft::FieldError;
 use crate::refund::{Refund, RefundId, State as RefundState};
 use crate::store::{Decided, Decision, Evidence, StoreError};
@@ -82,34 +83,38 @@ pub(super) async fn carry_out(
 ) -> Result<DecisionResults, Problem> {
     let (api, who) = (api.clone(), who.clone());
     let done = to_the_end(async move {
-        let mut results = Vec::with_capacity(decisions.refunds.len());
+        let (mut all, mut results) = (OneByOne::default(), Vec::with_capacity(decisions.refunds.len()));
         for &named in &decisions.refunds {
-            // Only a move changes a refund's channel. It moves `ready` refunds alone, about which nobody decides, and makes
-            // a new version.
-            if !who.has_all_channels()
-                && api
-                    .node
-                    .store
-                    .refund(named.id)
-                    .await?
-                    .is_none_or(|refund| !who.has_channel(&refund.channel))
-            {
-                results.push(DecisionResult::of(named, decisions.state, Decided::NoSuchRefund));
-                continue;
-            }
-            let decision = Decision {
-                id: named.id,
-                seen: named.seen,
-                next: decisions.state,
-                not_executed: decisions.not_executed,
-                why: &decisions.person.reason,
-                who: &decisions.person.by,
-            };
-            results.push(DecisionResult::of(named, decisions.state, api.node.store.decide(&decision).await?));
+            results.push(match all.make(write(&api, &who, &decisions, named)).await {
+                Ok(decided) => DecisionResult::of(named, decisions.state, decided),
+                Err(not_made) => DecisionResult::not_decided(named.id, not_made),
+            });
         }
-        Ok::<_, StoreError>(DecisionResults::new(results))
+        Problem::unless_some_were_written(all)?;
+        Ok::<_, Problem>(DecisionResults::new(results))
     });
-    Ok(done.await??)
+    done.await?
+}
+
+/// Writes the decision about one of these refunds.
+async fn write(api: &Api, who: &Who, decisions: &Decisions, named: Named) -> Result<Decided, StoreError> {
+    let store = &api.node.store;
+    // Only a move changes a refund's channel. It moves `ready` refunds alone, about which nobody decides, and makes a new
+    // version.
+    if !who.has_all_channels()
+        && store.refund(named.id).await?.is_none_or(|refund| !who.has_channel(&refund.channel))
+    {
+        return Ok(Decided::NoSuchRefund);
+    }
+    let decision = Decision {
+        id: named.id,
+        seen: named.seen,
+        next: decisions.state,
+        not_executed: decisions.not_executed,
+        why: &decisions.person.reason,
+        who: &decisions.person.by,
+    };
+    store.decide(&decision).await
 }
 
 /// Reads the body of a decision; the errors name every wrong field.

@@ -2,6 +2,7 @@
 //! been executed is sent again only by a decision that confirms it was not.
 
 mod confirmation;
+mod failures;
 mod names;
 mod terminal;
 

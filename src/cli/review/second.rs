@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 use super::named::read_proposals;
+use super::tell_not_made;
 use crate::cli::{By, keeps_the_laws};
+use crate::one_by_one::OneByOne;
 use crate::refund::ProposalId;
 use crate::refund::text::shown;
 use crate::store::{Approved, Proposal, SecondOpinion, Store, Withdrawn};
@@ -47,10 +49,17 @@ pub(super) async fn approve(args: &Args, store: &Store) -> anyhow::Result<ExitCo
              was changed"
         );
     }
-    let mut undone = 0;
+    let (mut undone, mut all, mut not_made) = (0, OneByOne::default(), Vec::new());
     for (id, seen) in named {
         let opinion = SecondOpinion { id: ProposalId(id), why, who: &who };
-        let trouble = match store.approve(&opinion, seen.unwrap_or_default()).await? {
+        let approved = match all.make(store.approve(&opinion, seen.unwrap_or_default())).await {
+            Ok(approved) => approved,
+            Err(why) => {
+                not_made.push((id, why));
+                continue;
+            }
+        };
+        let trouble = match approved {
             Approved::Done(refund, _) => {
                 println!("Refund {} ({}) is {} now.", refund.id, shown(&refund.refund_ref), refund.state);
                 continue;
@@ -72,15 +81,23 @@ pub(super) async fn approve(args: &Args, store: &Store) -> anyhow::Result<ExitCo
         undone += 1;
         eprintln!("refundd: {trouble}; nothing was changed");
     }
-    Ok(if undone == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    tell_not_made("proposal", all, &not_made)?;
+    Ok(if undone + not_made.len() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(super) async fn withdraw(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
     let (who, why) = args.words()?;
-    let mut undone = 0;
+    let (mut undone, mut all, mut not_made) = (0, OneByOne::default(), Vec::new());
     for (id, _) in read_proposals(&args.proposals)? {
         let opinion = SecondOpinion { id: ProposalId(id), why, who: &who };
-        let trouble = match store.withdraw(&opinion).await? {
+        let withdrawn = match all.make(store.withdraw(&opinion)).await {
+            Ok(withdrawn) => withdrawn,
+            Err(why) => {
+                not_made.push((id, why));
+                continue;
+            }
+        };
+        let trouble = match withdrawn {
             Withdrawn::Done(proposal) => {
                 println!("Proposal {id} about refund {} is withdrawn.", proposal.refund_id);
                 continue;
@@ -91,7 +108,8 @@ pub(super) async fn withdraw(args: &Args, store: &Store) -> anyhow::Result<ExitC
         undone += 1;
         eprintln!("refundd: {trouble}; nothing was changed");
     }
-    Ok(if undone == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    tell_not_made("proposal", all, &not_made)?;
+    Ok(if undone + not_made.len() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn has_ended(proposal: &Proposal) -> String {

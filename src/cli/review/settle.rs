@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 use super::named::NamedRefund;
+use crate::one_by_one::OneByOne;
 use crate::refund::text::shown;
 use crate::refund::{Refund, RefundId, State};
-use crate::store::{Decided, Decision, Store};
+use crate::store::{Decided, Decision, Store, StoreError};
 
 /// The decision about each named refund.
 #[derive(Debug)]
@@ -54,14 +55,16 @@ pub(super) async fn settle(
     {
         return Ok(ExitCode::FAILURE);
     }
-    let (mut decided, mut proposed) = (0, 0);
+    let (mut decided, mut proposed, mut all, mut not_made) = (0, 0, OneByOne::default(), Vec::new());
     for named in &named {
-        match decide(named, choice, store).await? {
-            Ok(Made::Decision) => decided += 1,
-            Ok(Made::Proposal) => proposed += 1,
-            Err(trouble) => eprintln!("refundd: {trouble}"),
+        match all.make(decide(named, choice, store)).await {
+            Ok(Ok(Made::Decision)) => decided += 1,
+            Ok(Ok(Made::Proposal)) => proposed += 1,
+            Ok(Err(trouble)) => eprintln!("refundd: {trouble}"),
+            Err(why) => not_made.push((named.id.0, why)),
         }
     }
+    super::tell_not_made("refund", all, &not_made)?;
     if named.len() > 1 {
         println!("{decided} of {} decided, {proposed} proposed.", named.len());
     }
@@ -81,7 +84,7 @@ async fn decide(
     named: &NamedRefund,
     choice: &Choice<'_>,
     store: &Store,
-) -> anyhow::Result<Result<Made, String>> {
+) -> Result<Result<Made, String>, StoreError> {
     let NamedRefund { id, seen } = *named;
     let Choice { next, reason, not_executed, bank_ref, by } = *choice;
     let decision = Decision { id, seen, next, not_executed, why: reason, who: by };
@@ -122,7 +125,12 @@ async fn decide(
 }
 
 /// Keeps the bank's reference of a refund that was settled. Answers for people why it was not kept.
-async fn note(refund: &Refund, reference: &str, by: &str, store: &Store) -> anyhow::Result<Option<String>> {
+async fn note(
+    refund: &Refund,
+    reference: &str,
+    by: &str,
+    store: &Store,
+) -> Result<Option<String>, StoreError> {
     let id = refund.id;
     match store.note_bank_ref(id, reference, by).await {
         Ok(true) => {
@@ -138,7 +146,7 @@ async fn note(refund: &Refund, reference: &str, by: &str, store: &Store) -> anyh
             "refund {id} is decided; another refund of its channel has the bank reference {0}, so it was not kept: refundd show {0}",
             shown(reference)
         ))),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::one_by_one::NotMade;
 use crate::refund::{ProposalId, Refund, RefundId, State as RefundState};
 use crate::store::{Approved, Proposal, Withdrawn};
 
@@ -30,6 +31,7 @@ enum OpinionCode {
     Expired,
     Ended,
     NoSuchProposal,
+    NotDecided,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,15 +57,21 @@ impl OpinionResult {
     }
 
     pub(super) fn no_such_proposal(id: ProposalId) -> OpinionResult {
-        let message = "no proposal has this id; GET /v1/proposals lists those that wait".to_owned();
-        OpinionResult {
+        OpinionResult::without_refund(
             id,
-            result: OpinionCode::NoSuchProposal,
-            refund_id: None,
-            state: None,
-            version: None,
-            message: Some(message),
-        }
+            OpinionCode::NoSuchProposal,
+            "no proposal has this id; GET /v1/proposals lists those that wait",
+        )
+    }
+
+    /// The result of an answer that Postgres did not take, or of which it said nothing.
+    pub(super) fn not_decided(id: ProposalId, why: NotMade) -> OpinionResult {
+        OpinionResult::without_refund(id, OpinionCode::NotDecided, why.message())
+    }
+
+    fn without_refund(id: ProposalId, result: OpinionCode, message: &str) -> OpinionResult {
+        let message = Some(message.to_owned());
+        OpinionResult { id, result, refund_id: None, state: None, version: None, message }
     }
 
     fn of(proposal: &Proposal, result: OpinionCode, message: Option<String>) -> OpinionResult {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::Named;
+use crate::one_by_one::NotMade;
 use crate::refund::{ProposalId, Refund, RefundId, State as RefundState};
 use crate::store::{Decided, Proposal};
 
@@ -24,13 +25,14 @@ enum ResultCode {
     Changed,
     Unconfirmed,
     NoSuchRefund,
+    NotDecided,
 }
 
 #[derive(Debug, Serialize)]
 pub(in crate::http) struct DecisionResult {
     pub id: RefundId,
     result: ResultCode,
-    /// The state of the refund now; absent if there is no such refund.
+    /// The state of the refund now; absent if there is no such refund, or if nobody could look.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<RefundState>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,6 +76,18 @@ impl DecisionResult {
             );
         }
         self.message.as_ref().map(|message| message.split("; GET ").next().unwrap_or(message).to_owned())
+    }
+
+    /// The result of a decision that Postgres did not take, or of which it said nothing.
+    pub(super) fn not_decided(id: RefundId, why: NotMade) -> DecisionResult {
+        DecisionResult {
+            id,
+            result: ResultCode::NotDecided,
+            state: None,
+            version: None,
+            proposal: None,
+            message: Some(why.message().to_owned()),
+        }
     }
 
     pub(super) fn of(named: Named, next: RefundState, decided: Decided) -> DecisionResult {
