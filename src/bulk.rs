@@ -230,8 +230,7 @@ impl Bulk {
             Fate::Stays(Stays::OtherChannel) => format!("it is in channel `{channel}`, and not in `{from}`"),
             Fate::Stays(Stays::DeadlinePassed) => "its deadline has passed".to_owned(),
             Fate::Stays(Stays::AmountTooHigh) => format!(
-                "channel `{target}` does not take {} {}: its max_amount_minor is lower, or does not name the currency",
-                money.amount_minor, money.currency
+                "channel `{target}` does not take {money}: its max_amount_minor is lower, or does not name the currency"
             ),
             Fate::Stays(Stays::CardNumber) => format!(
                 "it holds what looks like a card number, and channel `{target}` does not have card_numbers = \"accepted\""
@@ -292,3 +291,6 @@ impl Bulk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,7 @@ async fn named_refunds_move_and_each_one_that_stays_is_named_with_its_reason() {
     for words in [
         "2 moved, 5 stay, 1 not found",
         "EUR: 2 refunds, 203 in minor units",
-        "R-4: channel `globex` does not take 104 EUR",
+        "R-4: channel `globex` does not take 1.04 EUR",
         "R-5: it was sent before",
         "R-6: it is sending, so it may have been sent",
         "R-7: it is in review; decide it: refundd review show 7",
