@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, Executor};
 
 use super::version;
+use crate::callers::post_form;
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::Answer;
@@ -22,12 +23,12 @@ fn results(answer: &Answer) -> Vec<String> {
     results.iter().map(|one| one["result"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Posts while somebody holds refund 2 for longer than a node waits.
-async fn post_while_held(scratch: &Scratch, node: &TestNode, path: &str, body: &Value) -> Answer {
+/// The answer while somebody holds refund 2 for longer than a node waits.
+async fn while_held(scratch: &Scratch, asked: impl Future<Output = Answer>) -> Answer {
     let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
     lock.execute(HOLD).await.unwrap();
-    let answer = node.post(path, body).await;
+    let answer = asked.await;
     lock.rollback().await.unwrap();
     answer
 }
@@ -53,7 +54,7 @@ async fn while_somebody_holds_one_refund_the_others_are_decided_and_approved() {
         .map(|one| json!({ "id": one["proposal"], "version": one["version"] }))
         .collect();
     let second = json!({ "proposals": proposals, "reason": "acme told me, too", "by": "bob" });
-    let approved = post_while_held(&scratch, &node, "/v1/proposals/approve", &second).await;
+    let approved = while_held(&scratch, node.post("/v1/proposals/approve", &second)).await;
     assert_eq!(results(&approved), ["approved", "not_decided", "approved"], "{approved:?}");
     assert_eq!(approved.json()["done"], 2);
     let repeated = node.post("/v1/proposals/approve", &second).await;
@@ -64,12 +65,17 @@ async fn while_somebody_holds_one_refund_the_others_are_decided_and_approved() {
         refund["version"] = json!(version(&node, refund["id"].as_i64().unwrap()).await);
     }
     let failed = json!({ "refunds": refunds, "state": "failed", "reason": "acme refused it", "by": "ann" });
-    let decided = post_while_held(&scratch, &node, "/v1/review", &failed).await;
+    let decided = while_held(&scratch, node.post("/v1/review", &failed)).await;
     assert_eq!(results(&decided), ["decided", "not_decided", "decided"], "{decided:?}");
     let answer = decided.json();
     assert_eq!((&answer["decided"], &answer["results"][1]["state"]), (&json!(2), &Value::Null), "{answer}");
     let message = answer["results"][1]["message"].as_str().unwrap();
     assert!(message.contains("try it again"), "{message}");
+    // The page says the same.
+    let chosen = refunds.iter().map(|one| format!("refund={}%40{}&", one["id"], one["version"]));
+    let form = format!("{}state=failed&reason=refused&by=ann", chosen.collect::<String>());
+    let page = while_held(&scratch, post_form(&node, None, "/review", &form)).await;
+    assert!(page.status == 200 && page.text.contains("try it again"), "{page:?}");
     let repeated = node.post("/v1/review", &failed).await;
     assert_eq!(results(&repeated), ["changed", "decided", "changed"], "{repeated:?}");
     assert_eq!(scratch.count(State::Failed).await, 3);
