@@ -70,8 +70,8 @@ pub(super) struct ReservedBytes {
 }
 
 impl ReservedBytes {
-    /// Reserves as many bytes in all, and waits until so many are free. `at_the_end` says how many it will be, if that is known.
-    /// The caller's share is taken for all of them: otherwise two things of one caller could wait for each other.
+    /// Reserves as many bytes in all, and waits until so many are free. `at_the_end` is the final number, if it is known. The
+    /// caller's share is taken for that number at once: otherwise two large bodies of one caller could wait for each other.
     pub(super) async fn grow_to(&mut self, bytes: usize, at_the_end: Option<usize>) {
         if let Some(own) = &mut self.own {
             own.grow_to(at_the_end.unwrap_or(bytes)).await;

@@ -1,7 +1,7 @@
 //! Each caller's own part of what all callers share, such as places or bytes.
 //!
-//! Whoever uses this takes the caller's own permits first, and those of all after them. So a caller that takes much waits for
-//! itself and leaves the rest to others. Without callers nobody knows who asks, so only the bound of all counts.
+//! Take the caller's own permits first, and those of all after them. Then a caller that takes much waits for itself and leaves
+//! the rest to others. Without callers nobody knows who asks, so only the bound of all counts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
