@@ -106,7 +106,7 @@ pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
 pub use second_person::{NeededFor, OtherRule};
 pub use settle::{LateAnswer, Settled};
-pub use suspensions::{Pause, Resumed, Suspended, SuspendedBy, Suspension};
+pub use suspensions::{SuspensionEnd, Pause, Paused, Resumed, Seen, Suspended, SuspendedBy, Suspension};
 pub use waiting::{BulkLook, Stays, Waiting, WaitingSum};
 pub use witness::{ClockStep, ClockWitness, RedisTime};
 

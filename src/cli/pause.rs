@@ -11,7 +11,7 @@ use anyhow::bail;
 use crate::config::duration;
 use crate::desk::channel::SuspensionStatus;
 use crate::refund::text::shown;
-use crate::store::{Pause, Resumed, Store, SuspendedBy, Suspension};
+use crate::store::{SuspensionEnd, Pause, Resumed, Store, SuspendedBy, Suspension};
 
 /// The exit code of `resume` when nothing was suspended for that cause.
 const WAS_NOT: u8 = 3;
@@ -55,8 +55,9 @@ struct WhichResumed {
 
 const RESUME_HELP: &str = "\
 A person's pause, the suspension after refused credentials and the breaker's suspension are separate. Without a flag the \
-command ends the pause by a person; --credentials or --breaker ends that suspension instead. What suspends the channel still \
-is printed with the command that ends it. Exit code 3: nothing was suspended for that cause, and nothing was changed.";
+command ends the pause by a person; --credentials or --breaker ends that suspension instead. The command says whose pause it \
+ended, since when and why. What suspends the channel still is printed with the command that ends it. Exit code 3: nothing was \
+suspended for that cause, and nothing was changed.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = RESUME_HELP)]
@@ -124,11 +125,8 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
         (false, false, false) => SuspendedBy::Person,
     };
     let channel = args.which.channel.as_deref();
-    let done = match (channel, ends) {
-        (None, _) => store.resume_all(&who, reason).await?,
-        (Some(channel), SuspendedBy::Person) => store.resume(channel, &who, reason).await?,
-        (Some(channel), _) => store.release(channel, ends, &who, reason).await?,
-    };
+    // Whoever types the command means what is there now; its answer says whose pause that was.
+    let done = store.end(&SuspensionEnd { channel, by: ends, who: &who, reason, seen: None }).await?;
     let subject = channel.map_or_else(|| "Everything".to_owned(), |channel| format!("Channel {channel}"));
     let left = || async {
         let all = store.suspensions().await?.suspensions;
@@ -145,12 +143,13 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
     };
     match done {
         Resumed::NoSuchChannel => Err(no_such_channel(channel.unwrap_or_default())),
-        Resumed::WasNot => {
+        Resumed::WasNot | Resumed::Changed(_) => {
             println!("{subject} was not {was}; nothing was changed.");
             print_left(&left().await?);
             Ok(ExitCode::from(WAS_NOT))
         }
-        Resumed::Now => {
+        Resumed::Now(ended) => {
+            println!("Ended: {}", shown(&SuspensionStatus::from(ended).past_sentence()));
             let left = left().await?;
             if left.is_empty() && store.is_run(channel).await? {
                 println!("{subject} sends again within a second.");

@@ -4,8 +4,7 @@
 //! each answer lists what still suspends the channel.
 
 mod message;
-
-use std::time::Duration;
+mod wanted;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
@@ -14,15 +13,14 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::named_channel::{in_path, is_known, no_such_channel};
-use super::person::unknown_fields;
-use super::who::of_a_person;
 use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::desk::channel::SuspensionStatus;
-use crate::refund::draft::FieldError;
-use crate::store::{Pause, Resumed, Store, StoreError, SuspendedBy, Suspension};
+use crate::store::{SuspensionEnd, Pause, Paused, Resumed, Store, StoreError, SuspendedBy, Suspension};
+use wanted::{PauseVerb, Wanted};
+
+pub(super) use wanted::{read_pause, read_resume};
 
 const MOST_BYTES: usize = 16 * 1024;
-const MOST_SECONDS: u64 = 366 * 86_400;
 
 #[derive(Debug, Serialize)]
 pub(super) struct SuspensionListing {
@@ -44,6 +42,8 @@ pub(super) struct Done {
     pub result: PauseResult,
     /// For people: what changed, what suspends the channel still, and the request that ends it.
     message: String,
+    /// What a resume ended.
+    pub ended: Option<SuspensionStatus>,
     suspensions: Vec<SuspensionStatus>,
 }
 
@@ -87,7 +87,7 @@ pub(super) async fn pause_all(
     carry_out(api, None, wanted).await.map(Json)
 }
 
-/// `POST /v1/channels/{name}/resume`. Safe to repeat: a second request changes nothing, and says so.
+/// `POST /v1/channels/{name}/resume`. Safe to repeat if it names the suspension that it saw.
 pub(super) async fn resume(
     State(api): State<Api>,
     who: Who,
@@ -112,47 +112,71 @@ pub(super) async fn resume_all(
 }
 
 /// Does what a request wants, also when the caller hangs up, and answers what suspends the channel, or everything, now.
+///
+/// # Errors
+/// Also with 409, and nothing is changed, when the suspension is another one than the request saw.
 pub(super) async fn carry_out(api: Api, channel: Option<String>, wanted: Wanted) -> Result<Done, Problem> {
-    let (about, ends) = (channel.clone(), wanted.verb.ends());
+    let (about, cause) = (channel.clone(), wanted.cause(channel.is_some()));
+    let ends = matches!(wanted.verb, PauseVerb::End { .. }).then_some(cause);
     let done = to_the_end(async move {
-        let result = write(&api.node.store, channel.as_deref(), &wanted).await?;
+        let wrote = write(&api.node.store, channel.as_deref(), &wanted).await?;
         // This node knows at once, not only at its next heartbeat.
         api.node.read_suspensions().await?;
-        Ok::<_, StoreError>((result, api.node.store.suspensions().await?.suspensions))
+        Ok::<_, StoreError>((wrote, api.node.store.suspensions().await?.suspensions))
     });
-    let (result, suspended) = done.await??;
-    let result = result.ok_or_else(|| no_such_channel(about.as_deref().unwrap_or_default()))?;
+    let (wrote, suspended) = done.await??;
+    let (result, ended) = match wrote {
+        Wrote::Paused => (PauseResult::Paused, None),
+        Wrote::Resumed(ended) => (PauseResult::Resumed, Some(ended)),
+        Wrote::WasNot => (PauseResult::WasNotSuspended, None),
+        Wrote::Changed(now) => return Err(changed(about.as_deref(), cause, now)),
+        Wrote::NoSuchChannel => return Err(no_such_channel(about.as_deref().unwrap_or_default())),
+    };
     let is_about = |one: &Suspension| one.channel.is_none() || one.channel == about;
     let suspensions: Vec<_> = suspended.into_iter().filter(is_about).map(SuspensionStatus::from).collect();
-    let message = message::message(result, about.as_deref(), ends, &suspensions);
-    Ok(Done { result, message, suspensions })
+    let ended = ended.map(|ended| SuspensionStatus::from(ended).ended());
+    let message = message::message(about.as_deref(), ends, ended.as_ref(), &suspensions);
+    Ok(Done { result, message, ended, suspensions })
 }
 
-/// Writes the change; `None` if there is no such channel.
-async fn write(
-    store: &Store,
-    channel: Option<&str>,
-    wanted: &Wanted,
-) -> Result<Option<PauseResult>, StoreError> {
-    let Wanted { reason, by, verb } = wanted;
-    let why = Some(reason.as_str()).filter(|reason| !reason.is_empty());
-    let resumed = match (verb, channel) {
-        (Verb::Pause { lasts }, channel) => {
-            let pause = Pause { reason, who: by, lasts: *lasts };
-            let is_there = match channel {
-                Some(channel) => store.pause(channel, &pause).await?,
-                None => store.pause_all(&pause).await.map(|()| true)?,
-            };
-            return Ok(is_there.then_some(PauseResult::Paused));
+/// The problem of a suspension that is another one than the request saw.
+fn changed(channel: Option<&str>, cause: SuspendedBy, now: Option<Suspension>) -> Problem {
+    let now = now.map(SuspensionStatus::from);
+    let detail = message::changed(channel, cause, now.as_ref());
+    Problem::new(StatusCode::CONFLICT, "suspension-changed", "Another suspension", detail)
+        .with("suspension", serde_json::to_value(now).unwrap_or_default())
+}
+
+/// What a request changed.
+#[derive(Debug)]
+enum Wrote {
+    Paused,
+    Resumed(Suspension),
+    WasNot,
+    /// Nothing: this suspension is there instead of the one that the request saw.
+    Changed(Option<Suspension>),
+    NoSuchChannel,
+}
+
+async fn write(store: &Store, channel: Option<&str>, wanted: &Wanted) -> Result<Wrote, StoreError> {
+    let Wanted { reason, by: who, verb } = wanted;
+    Ok(match *verb {
+        PauseVerb::Pause { lasts, seen } => {
+            match store.pause_seen(channel, &Pause { reason, who, lasts }, seen).await? {
+                Paused::Now => Wrote::Paused,
+                Paused::Changed(now) => Wrote::Changed(now),
+                Paused::NoSuchChannel => Wrote::NoSuchChannel,
+            }
         }
-        (Verb::Resume, None) => store.resume_all(by, why).await?,
-        (Verb::Resume, Some(channel)) => store.resume(channel, by, why).await?,
-        (Verb::Release(own), channel) => store.release(channel.unwrap_or_default(), *own, by, why).await?,
-    };
-    Ok(match resumed {
-        Resumed::Now => Some(PauseResult::Resumed),
-        Resumed::WasNot => Some(PauseResult::WasNotSuspended),
-        Resumed::NoSuchChannel => None,
+        PauseVerb::End { by, seen } => {
+            let reason = Some(reason.as_str()).filter(|reason| !reason.is_empty());
+            match store.end(&SuspensionEnd { channel, by, who, reason, seen }).await? {
+                Resumed::Now(ended) => Wrote::Resumed(ended),
+                Resumed::Changed(now) => Wrote::Changed(Some(now)),
+                Resumed::WasNot => Wrote::WasNot,
+                Resumed::NoSuchChannel => Wrote::NoSuchChannel,
+            }
+        }
     })
 }
 
@@ -166,93 +190,7 @@ pub(super) fn has_all_channels(who: &Who) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::FORBIDDEN, "not-all-channels", "Not all channels", detail))
 }
 
-/// What a request wants.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    reason: String,
-    by: String,
-    verb: Verb,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Verb {
-    Pause {
-        lasts: Option<Duration>,
-    },
-    /// End a person's pause.
-    Resume,
-    /// End a suspension by refundd itself.
-    Release(SuspendedBy),
-}
-
-impl Verb {
-    /// The suspension that it ends; `None` for a pause.
-    fn ends(&self) -> Option<SuspendedBy> {
-        match self {
-            Verb::Pause { .. } => None,
-            Verb::Resume => Some(SuspendedBy::Person),
-            Verb::Release(own) => Some(*own),
-        }
-    }
-}
-
 async fn body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
     let law = "must be a JSON object, such as {\"reason\": \"the bank is down\", \"by\": \"ann\"}";
     json::read_object(api, request, MOST_BYTES, law).await
 }
-
-pub(super) fn read_pause(object: &Map<String, Value>, who: &Who) -> Result<Wanted, Vec<FieldError>> {
-    let mut wrong = unknown_fields(object, &["reason", "for_seconds", "by"]);
-    let reason = of_a_person(object, "reason", 400, "why; others will ask", &mut wrong);
-    let by = actor(object, who, &mut wrong);
-    let lasts = object.get("for_seconds").filter(|value| !value.is_null()).and_then(|value| {
-        let seconds = value.as_u64().filter(|seconds| (1..=MOST_SECONDS).contains(seconds));
-        if seconds.is_none() {
-            let expected = format!(
-                "must be a whole number of seconds from 1 to {MOST_SECONDS}; leave it out to pause until somebody resumes"
-            );
-            wrong.push(FieldError::new("for_seconds", Some(value), expected));
-        }
-        seconds.map(Duration::from_secs)
-    });
-    if wrong.is_empty() { Ok(Wanted { reason, by, verb: Verb::Pause { lasts } }) } else { Err(wrong) }
-}
-
-/// `is_one`: about one channel, and not about everything.
-pub(super) fn read_resume(
-    object: &Map<String, Value>,
-    who: &Who,
-    is_one: bool,
-) -> Result<Wanted, Vec<FieldError>> {
-    let mut wrong =
-        unknown_fields(object, if is_one { &["lift", "reason", "by"] } else { &["reason", "by"] });
-    let reason = match object.get("reason") {
-        None | Some(Value::Null) => String::new(),
-        Some(_) => of_a_person(object, "reason", 400, "why", &mut wrong),
-    };
-    let by = actor(object, who, &mut wrong);
-    let verb = match object.get("lift").map(|value| (value, value.as_str())) {
-        None | Some((_, Some("pause"))) => Verb::Resume,
-        Some((_, Some("credentials"))) => Verb::Release(SuspendedBy::Credentials),
-        Some((_, Some("breaker"))) => Verb::Release(SuspendedBy::Breaker),
-        Some((value, _)) => {
-            wrong.push(FieldError::new("lift", Some(value), "must be pause, credentials or breaker"));
-            Verb::Resume
-        }
-    };
-    if wrong.is_empty() { Ok(Wanted { reason, by, verb }) } else { Err(wrong) }
-}
-
-/// Who acts: the caller, or, while the configuration has none, the name in the request.
-fn actor(object: &Map<String, Value>, who: &Who, wrong: &mut Vec<FieldError>) -> String {
-    match who.name() {
-        Some(name) => {
-            wrong.extend(who.check_name("by", object.get("by")).err());
-            name.to_string()
-        }
-        None => of_a_person(object, "by", 100, "who does it; others will ask", wrong),
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -66,6 +66,7 @@ impl Store {
             kind: kind,
             probe_us: probe.map(micros),
             replaces: false,
+            seen_us: None::<i64>,
         );
         Ok(query.maybe(&self.db).await.doing("suspend a channel")?.is_some())
     }

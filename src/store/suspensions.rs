@@ -3,6 +3,8 @@
 //! Each cause is a record of its own, and ending one leaves the others. Triggers write each change to `refundd.events`.
 //! Nothing here stops a request: the claim reads the suspensions, and nodes read them to ask for no permits.
 
+mod by_people;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -13,7 +15,9 @@ use sqlx::postgres::PgRow;
 
 use super::connections::{Ask, Run};
 use super::named::{Statement, bind, statement};
-use super::{Doing, Store, StoreError, micros, timestamp};
+use super::{Doing, Store, StoreError, timestamp};
+
+pub use by_people::{SuspensionEnd, Pause, Paused, Resumed, Seen};
 
 /// What suspends a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -84,38 +88,10 @@ pub struct Suspended {
     pub slowed: Vec<(String, u32)>,
 }
 
-/// A person's pause of one channel or of all.
-#[derive(Debug, Clone, Copy)]
-pub struct Pause<'a> {
-    pub reason: &'a str,
-    pub who: &'a str,
-    /// How long it lasts; `None` until a person ends it.
-    pub lasts: Option<Duration>,
-}
-
-/// The result of a request to resume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Resumed {
-    /// It was suspended for that cause, and is not any more.
-    Now,
-    /// It was not suspended for that cause; nothing changed.
-    WasNot,
-    NoSuchChannel,
-}
-
 /// The name of all channels together in `refundd.suspensions`; no channel has it.
 const ALL_CHANNELS: &str = "*";
 
 const SUSPENSIONS: Statement = statement!(include_str!("sql/suspensions.sql"));
-
-const PAUSE: Statement = statement!(
-    "
-    update refundd.channels
-       set paused_at = now(), pause_until = now() + :lasts_us * interval '1 microsecond', pause_reason = :reason, paused_by = :who
-     where channel = :channel returning channel"
-);
-
-const RESUME: Statement = statement!(include_str!("sql/resume.sql"));
 
 pub(super) const SUSPEND: Statement = statement!(
     "
@@ -125,16 +101,7 @@ pub(super) const SUSPEND: Statement = statement!(
         on conflict on constraint suspensions_pkey do update
        set since = now(), until = excluded.until, reason = excluded.reason, who = excluded.who, kind = excluded.kind,
            probe_at = excluded.probe_at, probe_by = null, probe_until = null, ended_at = null, ended_by = null, end_reason = null
-     where :replaces or s.ended_at is not null or s.until <= now()
-    returning channel"
-);
-
-const RELEASE: Statement = statement!(
-    "
-    update refundd.suspensions
-       set ended_at = now(), ended_by = :who, end_reason = :reason
-     where channel = :channel and source = :source and ended_at is null and (until is null or until > now())
-       and (:probe_by::text is null or probe_by = :probe_by)
+     where :replaces or s.ended_at is not null or s.until <= now() or (extract(epoch from s.since) * 1000000)::bigint = :seen_us::bigint
     returning channel"
 );
 
@@ -144,10 +111,10 @@ const IS_CHANNEL: &str = "select exists (select from refundd.channels where chan
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("suspensions", SUSPENSIONS.sql),
-    ("pause", PAUSE.sql),
-    ("resume", RESUME.sql),
+    ("pause", by_people::PAUSE.sql),
+    ("resume", by_people::RESUME.sql),
     ("suspend", SUSPEND.sql),
-    ("release", RELEASE.sql),
+    ("release", by_people::RELEASE.sql),
     ("end_pauses", END_PAUSES),
     ("is_channel", IS_CHANNEL),
 ];
@@ -197,89 +164,9 @@ impl Store {
         Ok(now)
     }
 
-    /// Pauses a channel on all nodes, or gives its pause another reason and another end. `false` if the channel does
-    /// not exist.
-    pub async fn pause(&self, channel: &str, pause: &Pause<'_>) -> Result<bool, StoreError> {
-        let &Pause { reason, who, lasts } = pause;
-        let query = bind!(PAUSE, channel: channel, reason: reason, who: who, lasts_us: lasts.map(micros));
-        Ok(query.maybe(&self.db).await.doing("pause a channel")?.is_some())
-    }
-
-    /// Pauses all channels on all nodes, also those that are added later, and permits for other services.
-    pub async fn pause_all(&self, pause: &Pause<'_>) -> Result<(), StoreError> {
-        let query = bind!(
-            SUSPEND,
-            channel: ALL_CHANNELS,
-            source: SuspendedBy::All.as_str(),
-            lasts_us: pause.lasts.map(micros),
-            reason: pause.reason,
-            who: pause.who,
-            kind: None::<&str>,
-            probe_us: None::<i64>,
-            replaces: true,
-        );
-        query.maybe(&self.db).await.doing("pause all channels")?;
-        Ok(())
-    }
-
-    /// Ends a person's pause of one channel. The channel may still be suspended for another cause.
-    pub async fn resume(
-        &self,
-        channel: &str,
-        who: &str,
-        reason: Option<&str>,
-    ) -> Result<Resumed, StoreError> {
-        let query = bind!(RESUME, channel: channel, who: who, reason: reason);
-        let row = query.maybe(&self.db).await.doing("resume a channel")?;
-        Ok(match row.map(|row| row.get::<bool, _>("was_paused")) {
-            None => Resumed::NoSuchChannel,
-            Some(true) => Resumed::Now,
-            Some(false) => Resumed::WasNot,
-        })
-    }
-
-    /// Ends a person's pause of all channels. Channels that are paused on their own stay so.
-    pub async fn resume_all(&self, who: &str, reason: Option<&str>) -> Result<Resumed, StoreError> {
-        let done = self.release_one(ALL_CHANNELS, SuspendedBy::All, who, reason, None).await?;
-        Ok(if done { Resumed::Now } else { Resumed::WasNot })
-    }
-
-    /// Ends a suspension by refundd itself.
-    pub async fn release(
-        &self,
-        channel: &str,
-        by: SuspendedBy,
-        who: &str,
-        reason: Option<&str>,
-    ) -> Result<Resumed, StoreError> {
-        if self.release_one(channel, by, who, reason, None).await? {
-            return Ok(Resumed::Now);
-        }
-        Ok(if self.is_channel(channel).await? { Resumed::WasNot } else { Resumed::NoSuchChannel })
-    }
-
     /// Whether a node ever ran a channel of this name.
     pub async fn is_channel(&self, channel: &str) -> Result<bool, StoreError> {
         sqlx::query_scalar(IS_CHANNEL).bind(channel).one(&self.db).await.doing("look up a channel")
-    }
-
-    pub(super) async fn release_one(
-        &self,
-        channel: &str,
-        by: SuspendedBy,
-        who: &str,
-        reason: Option<&str>,
-        probe_by: Option<&str>,
-    ) -> Result<bool, StoreError> {
-        let query = bind!(
-            RELEASE,
-            channel: channel,
-            source: by.as_str(),
-            who: who,
-            reason: reason,
-            probe_by: probe_by,
-        );
-        Ok(query.maybe(&self.db).await.doing("end a suspension")?.is_some())
     }
 
     /// Ends the pauses whose time is over, so that `refundd.events` says so. They stopped nothing since their end.

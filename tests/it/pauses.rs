@@ -1,6 +1,7 @@
 //! What people stop and start again, beside what refundd suspends by itself: each is a record of its own.
 
 mod everything;
+mod seen;
 mod ways_out;
 
 use std::time::Duration;
@@ -74,11 +75,14 @@ async fn a_persons_pause_and_the_banks_401_end_each_on_its_own() {
         assert_eq!(causes(&scratch).await, ["credentials", "person"], "both are there");
         let reason = "select reason from refundd.suspended where source = 'credentials'";
         assert!(scratch.text(reason).await.contains("401"), "the pause overwrote the bank's answer");
-        let end_pause =
-            async || assert_eq!(scratch.store.resume("acme", "ann", None).await.unwrap(), Resumed::Now);
+        let end_pause = async || {
+            let done = scratch.store.resume("acme", "ann", None).await.unwrap();
+            assert!(matches!(done, Resumed::Now(_)), "{done:?}");
+        };
         let end_own = async || {
             let by = SuspendedBy::Credentials;
-            assert_eq!(scratch.store.release("acme", by, "ann", None).await.unwrap(), Resumed::Now);
+            let done = scratch.store.release("acme", by, "ann", None).await.unwrap();
+            assert!(matches!(done, Resumed::Now(_)), "{done:?}");
         };
         let left = if pause_ends_first {
             end_pause().await;
@@ -129,11 +133,11 @@ async fn resuming_what_is_not_paused_claims_no_success_and_names_what_else_suspe
     assert!(said.contains("HTTP 401. End it with: refundd resume acme --credentials"), "{said}");
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme", "--credentials"]);
     let nobody = "Channel acme is not suspended because of its credentials any more. Nothing is sent: no living node runs the channel.\n";
-    assert_eq!((code, said.as_str()), (Some(0), nobody));
+    assert!(code == Some(0) && said.ends_with(nobody), "{said}");
     scratch.sql("insert into refundd.nodes (node, version, channels, config_digest) values ('b#1', '0', '{acme}', 'd')").await;
     scratch.store.suspend(&acme(), OwnSuspension::Credentials, "HTTP 401", "node-a").await.unwrap();
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme", "--credentials"]);
-    assert_eq!((code, said.as_str()), (Some(0), "Channel acme sends again within a second.\n"));
+    assert!(code == Some(0) && said.ends_with("\nChannel acme sends again within a second.\n"), "{said}");
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "--all"]);
     assert_eq!((code, said.as_str()), (Some(3), "Everything was not paused; nothing was changed.\n"));
     scratch.pause("acme", "the bank's maintenance", "ann").await;
@@ -246,11 +250,10 @@ async fn http_pauses_and_resumes_as_the_commands_do() {
     assert_eq!(resumed["suspensions"][0]["suspended_by"], "all", "it says what is left: {resumed}");
     let again = post("/v1/channels/acme/resume", by.clone()).await;
     assert_eq!((again.status.as_u16(), &again.json()["result"]), (200, &json!("was_not_suspended")));
-    let message = "everything is not paused any more; nothing suspends it";
-    assert_eq!(
-        post("/v1/resume", by.clone()).await.json(),
-        json!({ "result": "resumed", "message": message, "suspensions": [] })
-    );
+    let ended = post("/v1/resume", by.clone()).await.json();
+    assert_eq!((&ended["result"], &ended["suspensions"]), (&json!("resumed"), &json!([])), "{ended}");
+    let message = ended["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("everything is not paused any more; nothing suspends it"), "{ended}");
     assert_eq!(post("/v1/resume", by.clone()).await.json()["result"], "was_not_suspended");
     for lift in ["credentials", "breaker"] {
         let body = json!({ "by": "ann", "lift": lift });
@@ -279,7 +282,7 @@ async fn pauses_and_resumes_at_one_time_leave_one_event_for_each_change() {
                     let pause = Pause { reason: "r", who: &who, lasts: None };
                     assert!(store.pause("acme", &pause).await.unwrap());
                     changes += 1;
-                } else if store.resume("acme", &who, None).await.unwrap() == Resumed::Now {
+                } else if matches!(store.resume("acme", &who, None).await.unwrap(), Resumed::Now(_)) {
                     changes += 1;
                 }
             }

@@ -27,24 +27,43 @@ pub(in crate::desk) const RULE_UNKNOWN: &str = "the rule of a limit is not known
 impl SuspensionStatus {
     /// The cause, the person, its beginning, its end and its reason.
     pub fn sentence(&self) -> String {
-        let since = self.since.map_or_else(String::new, |at| format!(" since {at:.0}"));
-        let (name, by) = (&self.channel, self.by.as_deref().unwrap_or("nobody"));
-        let (what, end) = match self.suspended_by {
-            SuspendedBy::All => (format!("everything is paused by {by}{since}"), "until somebody resumes"),
-            SuspendedBy::Person => (format!("{name} is paused by {by}{since}"), "until somebody resumes"),
-            SuspendedBy::Credentials => {
-                (format!("{name} is suspended because of its credentials{since}"), "until somebody resumes")
-            }
-            SuspendedBy::Breaker => {
-                (format!("{name} is suspended by its breaker{since}"), "until a probe succeeds")
-            }
-            SuspendedBy::Cooling => (format!("{name} cools"), "for a time"),
-        };
-        let end = self.until.map_or_else(|| end.to_owned(), |until| format!("until {until:.0}"));
+        let (what, end) = (self.what("is"), self.until.map(|until| format!("until {until:.0}")));
+        let end = end.unwrap_or_else(|| {
+            let end = match self.suspended_by {
+                SuspendedBy::All | SuspendedBy::Person | SuspendedBy::Credentials => "until somebody resumes",
+                SuspendedBy::Breaker => "until a probe succeeds",
+                SuspendedBy::Cooling => "for a time",
+            };
+            end.to_owned()
+        });
         match self.suspended_by {
             SuspendedBy::Cooling => format!("{what} {end}: the bank answered {}", self.reason),
             _ => format!("{what}, {end}: {}", self.reason),
         }
+    }
+
+    /// The same of a suspension that has ended.
+    pub fn past_sentence(&self) -> String {
+        format!("{}: {}", self.what("was"), self.reason)
+    }
+
+    /// The cause, the person and its beginning.
+    fn what(&self, is: &str) -> String {
+        let since = self.since.map_or_else(String::new, |at| format!(" since {at:.0}"));
+        let (name, by) = (&self.channel, self.by.as_deref().unwrap_or("nobody"));
+        match self.suspended_by {
+            SuspendedBy::All => format!("everything {is} paused by {by}{since}"),
+            SuspendedBy::Person => format!("{name} {is} paused by {by}{since}"),
+            SuspendedBy::Credentials => format!("{name} {is} suspended because of its credentials{since}"),
+            SuspendedBy::Breaker => format!("{name} {is} suspended by its breaker{since}"),
+            SuspendedBy::Cooling => format!("{name} cools"),
+        }
+    }
+
+    /// As it stands in the answer to the request that ended it: nothing ends it any more.
+    #[must_use]
+    pub fn ended(self) -> Self {
+        SuspensionStatus { lift: None, end_with: None, probe_in_seconds: None, ..self }
     }
 
     /// The sentence, with the next probe of a breaker and the command that ends it.

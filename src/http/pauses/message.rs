@@ -1,30 +1,44 @@
 //! The answer to a pause or a resume in words.
 
-use super::PauseResult;
 use crate::desk::channel::SuspensionStatus;
 use crate::store::SuspendedBy;
 
-/// What a request changed, and what suspends its `channel`, or everything, still.
+/// What a request changed, which suspension it `ended`, and what suspends its `channel`, or everything, still.
 pub(super) fn message(
-    result: PauseResult,
     channel: Option<&str>,
     ends: Option<SuspendedBy>,
+    ended: Option<&SuspensionStatus>,
     left: &[SuspensionStatus],
 ) -> String {
-    let subject = channel.map_or_else(|| "everything".to_owned(), |channel| format!("channel `{channel}`"));
-    let was = match ends {
-        None => return format!("{subject} is paused"),
-        Some(SuspendedBy::Credentials) => "suspended because of its credentials",
-        Some(SuspendedBy::Breaker) => "suspended by its breaker",
-        Some(SuspendedBy::All | SuspendedBy::Person | SuspendedBy::Cooling) => "paused",
+    let subject = subject(channel);
+    let Some(ends) = ends else { return format!("{subject} is paused") };
+    let was = state(ends);
+    let changed = match ended {
+        None => format!("{subject} was not {was}, and nothing was changed"),
+        Some(_) => format!("{subject} is not {was} any more"),
     };
-    let changed = match result {
-        PauseResult::WasNotSuspended => format!("{subject} was not {was}, and nothing was changed"),
-        PauseResult::Paused | PauseResult::Resumed => format!("{subject} is not {was} any more"),
-    };
-    if left.is_empty() {
-        return format!("{changed}; nothing suspends it");
+    let free = if left.is_empty() { "; nothing suspends it" } else { "" };
+    let ended = ended.map(SuspensionStatus::past_sentence);
+    let left = left.iter().map(SuspensionStatus::with_request);
+    let sentences: Vec<String> = std::iter::once(changed + free).chain(ended).chain(left).collect();
+    sentences.join(". ")
+}
+
+/// That the suspension is another one than the request saw, and which.
+pub(super) fn changed(channel: Option<&str>, cause: SuspendedBy, now: Option<&SuspensionStatus>) -> String {
+    let (subject, state) = (subject(channel), state(cause));
+    let now = now.map_or_else(|| format!("{subject} is not {state} any more"), SuspensionStatus::sentence);
+    format!("nothing was changed, because {subject} is not as you saw it. {now}. Look again before deciding")
+}
+
+fn subject(channel: Option<&str>) -> String {
+    channel.map_or_else(|| "everything".to_owned(), |channel| format!("channel `{channel}`"))
+}
+
+fn state(by: SuspendedBy) -> &'static str {
+    match by {
+        SuspendedBy::Credentials => "suspended because of its credentials",
+        SuspendedBy::Breaker => "suspended by its breaker",
+        SuspendedBy::All | SuspendedBy::Person | SuspendedBy::Cooling => "paused",
     }
-    let left: Vec<String> = left.iter().map(SuspensionStatus::with_request).collect();
-    format!("{changed}. {}", left.join(". "))
 }

@@ -50,10 +50,9 @@ async fn the_answer_to_a_resume_names_what_holds_the_channel_and_what_ends_it() 
     let lift = json!({ "lift": "breaker", "by": "ann" });
     let ended = node.post("/v1/channels/acme/resume", &lift).await.json();
     assert_eq!((&ended["result"], &ended["suspensions"]), (&json!("resumed"), &json!([])), "{ended}");
-    assert_eq!(
-        ended["message"], "channel `acme` is not suspended by its breaker any more; nothing suspends it",
-        "{ended}"
-    );
+    let message = ended["message"].as_str().unwrap_or_default();
+    let free = "channel `acme` is not suspended by its breaker any more; nothing suspends it";
+    assert!(message.starts_with(free), "{ended}");
     node.stop().await;
 }
 

@@ -1,0 +1,132 @@
+//! A resume or a pause that names the suspension that it saw changes no other one, and a resume says what it ended.
+
+use std::time::Duration;
+
+use refundd::store::OwnSuspension;
+use serde_json::{Value, json};
+
+use super::{acme, run};
+use crate::dispatch::UNLIMITED;
+use crate::harness::node::Answer;
+use crate::harness::{Scratch, TestNode};
+
+/// Each pause, with the resume that ends it.
+const WAYS: [(&str, &str); 2] =
+    [("/v1/channels/acme/pause", "/v1/channels/acme/resume"), ("/v1/pause", "/v1/resume")];
+
+/// When the only suspension began, as programs read it.
+async fn since(node: &TestNode) -> Value {
+    node.get("/v1/suspensions").await.json()["suspensions"][0]["since"].clone()
+}
+
+/// The request was refused, because this person's suspension is there.
+fn is_refused_because_of(answer: &Answer, who: &str) {
+    assert_eq!(answer.status, 409, "{answer:?}");
+    let problem = answer.json();
+    assert_eq!(problem["type"], "urn:refundd:problem:suspension-changed", "{problem}");
+    assert_eq!(problem["suspension"]["by"], who, "{problem}");
+    assert!(problem["detail"].as_str().unwrap_or_default().contains("nothing was changed"), "{problem}");
+}
+
+#[tokio::test]
+async fn a_resume_ends_only_the_pause_that_it_saw() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    for (pause, resume) in WAYS {
+        assert_eq!(node.post(pause, &json!({ "reason": "maintenance", "by": "ann" })).await.status, 200);
+        let seen = since(&node).await;
+        let asks = json!({ "by": "bob", "seen": seen });
+        let ended = node.post(resume, &asks).await.json();
+        assert_eq!((&ended["result"], &ended["ended"]["by"]), (&json!("resumed"), &json!("ann")), "{ended}");
+        assert_eq!(ended["ended"]["since"], seen, "{ended}");
+        // The answer was lost, and the program repeats the request.
+        let again = node.post(resume, &asks).await.json();
+        assert_eq!(
+            (&again["result"], &again["ended"]),
+            (&json!("was_not_suspended"), &Value::Null),
+            "{again}"
+        );
+        let pays_twice = json!({ "reason": "pays twice, do not resume", "by": "cid" });
+        assert_eq!(node.post(pause, &pays_twice).await.status, 200);
+        is_refused_because_of(&node.post(resume, &asks).await, "cid");
+        assert_eq!(scratch.suspensions().await, 1, "it ended a pause that it did not see");
+        // A request that does not say what it saw ends what is there, and says what that was.
+        let ended = node.post(resume, &json!({ "by": "bob" })).await.json();
+        let message = ended["message"].as_str().unwrap_or_default();
+        for words in ["was paused by cid since ", "pays twice, do not resume"] {
+            assert!(message.contains(words), "{words}: {ended}");
+        }
+        assert_eq!(scratch.suspensions().await, 0, "{ended}");
+        assert_eq!(node.post(resume, &json!({ "by": "bob", "seen": "soon" })).await.status, 422);
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_resume_lifts_only_the_breaker_or_the_refusal_of_credentials_that_it_saw() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let breaker = OwnSuspension::Breaker { kind: "rejected", probe: Duration::from_mins(10) };
+    for (lift, own) in [("credentials", OwnSuspension::Credentials), ("breaker", breaker)] {
+        let resume = async |seen: &Value| {
+            let asks = json!({ "by": "bob", "lift": lift, "seen": seen });
+            node.post("/v1/channels/acme/resume", &asks).await
+        };
+        assert!(scratch.store.suspend(&acme(), own, "the first", "a#1").await.unwrap());
+        let seen = since(&node).await;
+        scratch.resume("acme").await;
+        assert!(scratch.store.suspend(&acme(), own, "the second", "a#2").await.unwrap());
+        is_refused_because_of(&resume(&seen).await, "a#2");
+        assert_eq!(scratch.suspensions().await, 1, "{lift}");
+        let ended = resume(&since(&node).await).await.json();
+        assert_eq!(
+            (&ended["result"], &ended["ended"]["reason"]),
+            (&json!("resumed"), &json!("the second")),
+            "{ended}"
+        );
+        assert_eq!(scratch.suspensions().await, 0, "{lift}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_pause_takes_the_place_of_the_pause_that_it_saw_and_of_no_other() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    for (pause, resume) in WAYS {
+        let asks = async |seen: &Value, who: &str| {
+            let body = json!({ "reason": "a look", "by": who, "for_seconds": 900, "seen": seen });
+            node.post(pause, &body).await
+        };
+        let none = json!("none");
+        assert_eq!(asks(&none, "ann").await.status, 200);
+        is_refused_because_of(&asks(&none, "bob").await, "ann");
+        let seen = since(&node).await;
+        assert_eq!(asks(&seen, "bob").await.status, 200);
+        is_refused_because_of(&asks(&seen, "cid").await, "bob");
+        let ended = node.post(resume, &json!({ "by": "ann" })).await.json();
+        assert_eq!(ended["ended"]["by"], "bob", "{ended}");
+        // A pause that takes no other one's place is never refused.
+        assert_eq!(asks(&seen, "cid").await.status, 200);
+        assert_eq!(node.post(resume, &json!({ "by": "ann" })).await.status, 200);
+        assert_eq!(scratch.suspensions().await, 0);
+    }
+    let unknown = json!({ "reason": "r", "by": "ann", "seen": "none" });
+    assert_eq!(node.post("/v1/channels/amce/pause", &unknown).await.status, 404);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_command_says_whose_pause_it_ended_since_when_and_why() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.pause("acme", "pays twice, do not resume", "cid").await;
+    let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("Ended: acme was paused by cid since 2"), "{said}");
+    assert!(said.contains("Z: pays twice, do not resume\n"), "{said}");
+    run(&scratch, UNLIMITED, &["pause", "--all", "--reason", "an alarm", "--by", "ann"]);
+    let (code, said) = run(&scratch, UNLIMITED, &["resume", "--all"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("Ended: everything was paused by ann since 2"), "{said}");
+}
