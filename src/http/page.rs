@@ -16,6 +16,7 @@ mod form;
 mod moments;
 mod named;
 pub(super) mod nodes;
+mod notice;
 pub(super) mod overview;
 mod parts;
 pub(super) mod pausing;

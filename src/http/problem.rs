@@ -98,7 +98,7 @@ impl Problem {
 
     /// The problem of decisions of which none has a result. If some have, the log gets the first failure of the others.
     pub(super) fn unless_some_were_written(all: OneByOne) -> Result<(), Self> {
-        if let Some(error) = all.end().map_err(|error| Problem::store(&error))? {
+        if let Some(error) = all.end()? {
             tracing::warn!(error = %chain(&error), "Failed to write some decisions of a request; its answer says which");
         }
         Ok(())

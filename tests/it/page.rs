@@ -9,6 +9,7 @@ mod forms;
 mod over_tls;
 mod quick;
 mod stage;
+mod stale;
 mod steer;
 mod words;
 

@@ -16,9 +16,10 @@ use super::binds::{binds, percent};
 use super::events;
 use super::form::FormKey;
 use super::named::{existing, no_such_channel};
+use super::notice::{Said, notice};
 use super::overview::{forecast, pace};
 use super::parts::{Tone, badge, cell, count, foreign, head, rounded, span, state, time, whole};
-use super::pausing::{Said, causes, notice, pause_form};
+use super::pausing::{causes, pause_form};
 use super::standing::{reasons, standing_badge};
 use super::watch::{Minutes, moment, patience};
 use super::{Page, Tab};
@@ -58,16 +59,16 @@ pub(in crate::http) async fn show(
         )
     });
     status.note_binds(seen.collect());
+    let notice = notice(&api, &said, Some(name.as_str()), suspensions).await?;
+    let pause = suspensions.iter().find(|one| one.by == SuspendedBy::Person);
     let body = html! {
         div.title {
             h1 { "Channel " (name) }
             @if who.may(CallerScope::Operate) {
-                div #steer data-live {
-                    (pause_form(&who, &key, &status.channel, suspensions.iter().any(|one| one.by == SuspendedBy::Person)))
-                }
+                div #steer data-live { (pause_form(&who, &key, &status.channel, pause)) }
             }
         }
-        @if let Some(done) = notice(&said.done) { p.notice role="status" { (done) } }
+        div #said data-live { @if let Some(notice) = &notice { (notice) } }
         div #standing data-live {
             p.standing { (standing_badge(census, &cluster)) " as of " (time(moment(minutes.until))) }
             p.headline {

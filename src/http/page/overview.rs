@@ -15,8 +15,9 @@ use super::super::channels::statuses;
 use super::super::{Api, Problem, Who};
 use super::binds::binds;
 use super::form::FormKey;
+use super::notice::{Said, notice};
 use super::parts::{PerUnit, bar, cell, clock, count, head, none, rounded, span, time, whole};
-use super::pausing::{causes, may_stop_everything, notice, stop_form};
+use super::pausing::{causes, may_stop_everything, stop_form};
 use super::standing::{has_trouble, order, standing_badge};
 use super::totals::totals;
 use super::watch::{Cluster, patience};
@@ -38,8 +39,6 @@ pub(in crate::http) struct Wanted {
     /// `trouble` for the channels that need a look, `unknown` for those with refunds whose outcome is not known.
     show: String,
     page: usize,
-    /// What a form on this page did.
-    done: String,
 }
 
 /// `GET /`.
@@ -48,12 +47,14 @@ pub(in crate::http) async fn show(
     who: Who,
     key: FormKey,
     query: Result<Query<Wanted>, QueryRejection>,
+    said: Result<Query<Said>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(wanted) = query?;
+    let (Query(wanted), Query(said)) = (query?, said?);
     let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
     let cluster = api.watch.cluster(&api.node.store).await?;
     // Read now: who has just stopped everything wants to see that.
     let stops = api.node.store.suspensions_of(None).await?;
+    let notice = notice(&api, &said, None, &stops).await?;
     let own: Vec<&ChannelCensus> = census.iter().filter(|one| who.has_channel(&one.channel)).collect();
     let in_trouble = own.iter().filter(|one| has_trouble(one, &cluster)).count();
     let q = wanted.q.trim();
@@ -71,9 +72,9 @@ pub(in crate::http) async fn show(
     let body = html! {
         div.title {
             h1 { "Channels" }
-            @if may_stop_everything(&who) { div #stop data-live { (stop_form(&who, &key, !stops.is_empty())) } }
+            @if may_stop_everything(&who) { div #stop data-live { (stop_form(&who, &key, stops.first())) } }
         }
-        @if let Some(done) = notice(&wanted.done) { p.notice role="status" { (done) } }
+        div #said data-live { @if let Some(notice) = &notice { (notice) } }
         div #everything data-live { (everything(&who, &key, &stops)) }
         div #totals data-live { (totals(&own, in_trouble)) }
         (filter(q, &wanted.show, own.len()))

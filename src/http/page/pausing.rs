@@ -1,18 +1,20 @@
 //! What suspends a channel or everything, each cause with the button that ends it; and the forms that pause.
 //!
-//! A person's pause and the suspensions by refundd itself are records of their own. Ending one leaves the others.
+//! A person's pause and the suspensions by refundd itself are records of their own. Ending one leaves the others. Each form
+//! names the suspension that its page showed, and changes no other one.
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::pauses::{Done, PauseResult, carry_out, has_all_channels, read_pause, read_resume};
+use super::super::pauses::{carry_out, has_all_channels, read_pause, read_resume};
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::named::existing;
+use super::notice::Said;
 use super::parts::{span, with_times};
 use crate::caller::scope::CallerScope;
 use crate::desk::channel::SuspensionStatus;
@@ -30,26 +32,6 @@ const ENDS: [(u32, &str); 9] = [
     (172_800, "in 2 days"),
     (604_800, "in 7 days"),
 ];
-
-/// What a form on a page did.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(in crate::http) struct Said {
-    pub(super) done: String,
-}
-
-/// What a form did, in words; `None` if the query does not say it.
-pub(super) fn notice(done: &str) -> Option<&'static str> {
-    match done {
-        "paused" => Some(
-            "Paused: nothing more is claimed, and every node knows within a second. Requests in progress still end.",
-        ),
-        "resumed" => Some("Resumed: refunds are sent again within a second."),
-        "ended" => Some("Ended. Something else still suspends it, as shown below."),
-        "unchanged" => Some("It was not suspended for that cause any more; nothing was changed."),
-        _ => None,
-    }
-}
 
 /// Whether this viewer may pause everything.
 pub(super) fn may_stop_everything(who: &Who) -> bool {
@@ -88,6 +70,7 @@ fn way_out(who: &Who, key: &FormKey, channel: Option<&str>, one: &Suspension) ->
             form method="post" action=(path) {
                 (key.field()) (by_field(who))
                 @if !lift.is_empty() { input type="hidden" name="lift" value=(lift); }
+                @if let Some(since) = one.since { input type="hidden" name="seen" value=(since); }
                 button.primary { (text) }
             }
         }
@@ -108,27 +91,35 @@ fn way_out(who: &Who, key: &FormKey, channel: Option<&str>, one: &Suspension) ->
     }
 }
 
-/// The form that pauses one channel.
-pub(super) fn pause_form(who: &Who, key: &FormKey, channel: &str, is_paused: bool) -> Markup {
-    let summary = if is_paused { "Give the pause another reason or end" } else { "Pause this channel" };
+/// The form that pauses one channel; `now` is the pause that a person began.
+pub(super) fn pause_form(who: &Who, key: &FormKey, channel: &str, now: Option<&Suspension>) -> Markup {
+    let summary = if now.is_some() { "Give the pause another reason or end" } else { "Pause this channel" };
     let hint = "All nodes stop sends and inquiries within a second. Refunds can still be saved. Requests in progress still end.";
-    form(who, key, &format!("/channels/{channel}/pause"), [summary, hint, &format!("Pause {channel}")])
+    form(who, key, &format!("/channels/{channel}/pause"), now, [summary, hint, &format!("Pause {channel}")])
 }
 
-/// The form that pauses everything.
-pub(super) fn stop_form(who: &Who, key: &FormKey, is_paused: bool) -> Markup {
-    let summary = if is_paused { "Give the stop another reason or end" } else { "Stop everything" };
+/// The form that pauses everything; `now` is the pause of everything.
+pub(super) fn stop_form(who: &Who, key: &FormKey, now: Option<&Suspension>) -> Markup {
+    let summary = if now.is_some() { "Give the stop another reason or end" } else { "Stop everything" };
     let hint = "All nodes stop sends and inquiries of all channels within a second, also of channels that come later, and \
                 other services get no permits. Refunds can still be saved. Requests in progress still end.";
-    form(who, key, "/pause", [summary, hint, "Stop everything now"])
+    form(who, key, "/pause", now, [summary, hint, "Stop everything now"])
 }
 
-fn form(who: &Who, key: &FormKey, action: &str, [summary, hint, button]: [&str; 3]) -> Markup {
+fn form(
+    who: &Who,
+    key: &FormKey,
+    action: &str,
+    now: Option<&Suspension>,
+    [summary, hint, button]: [&str; 3],
+) -> Markup {
+    let since = now.and_then(|now| now.since).map(|since| since.to_string());
     html! {
         details.steer {
             summary { (summary) }
             form.controls method="post" action=(action) {
                 (key.field())
+                input type="hidden" name="seen" value=(since.as_deref().unwrap_or("none"));
                 (reason_field("Reason, for everybody who asks why"))
                 label { "Ends"
                     select name="for_seconds" {
@@ -195,7 +186,7 @@ async fn change(
     let (head, body) = request.into_parts();
     let form = Form::read(&api, &head, body).await?;
     let wanted = if pauses {
-        let mut object = form.object(&["reason", "by"]);
+        let mut object = form.object(&["reason", "by", "seen"]);
         let seconds = form.text("for_seconds");
         if !seconds.is_empty() {
             let seconds = seconds.parse::<u64>().map_or_else(|_| seconds.into(), Value::from);
@@ -203,22 +194,19 @@ async fn change(
         }
         read_pause(&object, &who)
     } else {
-        read_resume(&form.object(&["lift", "by"]), &who, channel.is_some())
+        read_resume(&form.object(&["lift", "by", "seen"]), &who, channel.is_some())
     };
     let wanted = wanted.map_err(Problem::invalid)?;
     if channel.is_none() {
         has_all_channels(&who)?;
     }
     let back = channel.as_ref().map_or_else(|| "/".to_owned(), |channel| format!("/channels/{channel}"));
-    let done = carry_out(api, channel, wanted).await?;
-    Ok(Redirect::to(&format!("{back}?done={}", said(&done))).into_response())
-}
-
-fn said(done: &Done) -> &'static str {
-    match done.result {
-        PauseResult::Paused => "paused",
-        PauseResult::Resumed if done.is_free() => "resumed",
-        PauseResult::Resumed => "ended",
-        PauseResult::WasNotSuspended => "unchanged",
-    }
+    let cause = wanted.cause(channel.is_some());
+    let said = match carry_out(api, channel, wanted).await {
+        Ok(done) => Said::after(&done, cause),
+        // The person reads on the page what is there now.
+        Err(problem) if problem.status() == StatusCode::CONFLICT => Said::changed(cause, form.text("seen")),
+        Err(problem) => return Err(problem),
+    };
+    Ok(Redirect::to(&format!("{back}?{}", said.query())).into_response())
 }

@@ -97,7 +97,7 @@ fn label(field: &str) -> &str {
         "confirm" => "The box about earlier sends",
         "refund" | "refunds" | "proposal" | "proposals" => "Choose",
         "for_seconds" => "Ends",
-        "version" | "lift" => "The page",
+        "version" | "lift" | "seen" => "The page",
         "channel" => "Channel",
         "from" => "From",
         "to" => "To",
@@ -120,7 +120,7 @@ fn words(field: &str) -> Option<&'static str> {
             Some("choose at least one and at most 1,000 of the list, and load a list that is old again")
         }
         "for_seconds" => Some("choose one of the ends in the list"),
-        "version" | "lift" => Some("load it again, and repeat"),
+        "version" | "lift" | "seen" => Some("load it again, and repeat"),
         _ => None,
     }
 }

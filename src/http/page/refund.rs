@@ -18,8 +18,8 @@ use super::super::look::{Named, refund_of};
 use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::{Form, FormKey, by_field, reason_field};
+use super::notice::Said;
 use super::parts::{cell, count, foreign, head, reason, span, state, time, whole, with_times};
-use super::pausing::Said;
 use super::story;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
@@ -119,8 +119,10 @@ pub(in crate::http) async fn show(
     let two_people = TwoPeople::read(&api).await?;
     let body = html! {
         h1 { "Refund " (foreign(&refund.refund_ref)) }
-        @if said.done == "cancelled" { p.notice role="status" { "Cancelled: it is never sent." } }
         div #refund data-live {
+            @if said.done == "cancelled" && refund.state == RefundState::Cancelled && !was_sent(read.story.as_ref()) {
+                p.notice role="status" { "Cancelled: it is never sent." }
+            }
             p.standing { (state(refund.state)) @if let Some(text) = &refund.reason { " " (reason(text)) } }
             @if let Some(proposal) = &proposal { (waiting(proposal)) }
             @if let Some(story) = &read.story { (progress(story)) }
