@@ -38,7 +38,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::open::{channel_exists, load, load_postgres, reached, store};
+use self::open::{channel_exists, load, load_postgres, reached, store, without_mark};
 use self::person::{By, keeps_the_laws};
 use crate::config::{Config, ConfigError};
 use crate::refund::text;

@@ -84,10 +84,12 @@ impl Source<'_> {
 
 pub(super) async fn import(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     let format = args.format.map_or_else(|| FileFormat::of(&args.file), Ok)?;
-    if args.expect.is_some() && args.file == Path::new("-") {
-        eprintln!(
-            "refundd: --expect reads the file twice, and standard input can be read only once: save it as a file"
-        );
+    // A pipe that has a name, or one that the shell made of a command.
+    let is_pipe = || args.file.metadata().is_ok_and(|data| !data.is_file() && !data.is_dir());
+    let is_input = args.file == Path::new("-");
+    if args.expect.is_some() && (is_input || is_pipe()) {
+        let what = if is_input { "standard input".to_owned() } else { args.file.display().to_string() };
+        eprintln!("refundd: --expect reads the file twice, and {what} can be read only once: save it as a file");
         return Ok(ExitCode::from(2));
     }
     let store = super::store(&config.postgres).await?;

@@ -55,6 +55,11 @@ pub(super) async fn store(postgres: &Postgres) -> anyhow::Result<Store> {
     Ok(store)
 }
 
+/// A text without the byte order mark that some editors write first.
+pub(super) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// Refuses a channel that no node ever ran here: it is misspelt, and "nothing" would be a wrong answer.
 pub(super) async fn channel_exists(store: &Store, flag: &str, name: &str) -> anyhow::Result<()> {
     let known = store.provable().await?.channels;

@@ -8,6 +8,11 @@ use std::io::{IsTerminal, stderr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rustix::termios::tcgetwinsize;
+
+use super::status::cut;
+use super::wrap::COLUMNS;
+
 /// How often the line of a terminal is written over.
 const ON_A_TERMINAL: Duration = Duration::from_millis(200);
 /// How often a line is written elsewhere.
@@ -42,7 +47,10 @@ impl ProgressDisplay {
         self.last = Some(Instant::now());
         if self.is_terminal {
             self.is_shown = true;
-            eprint!("\r\x1b[K{}", line());
+            // A line that the terminal breaks would leave its first part there.
+            let width = tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
+            let width = if width == 0 { COLUMNS } else { width };
+            eprint!("\r\x1b[K{}", cut(&line(), width - 1));
         } else {
             eprintln!("{}", line());
         }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::cli::without_mark;
+
 /// Which refunds a command is about.
 #[derive(Debug)]
 pub(in crate::cli) enum Which {
@@ -46,7 +48,7 @@ fn read_refs(file: &Path) -> anyhow::Result<Vec<String>> {
         if file == Path::new("-") { std::io::read_to_string(stdin()) } else { std::fs::read_to_string(file) };
     let text = text.with_context(|| format!("failed to read {}", file.display()))?;
     let refs: Vec<String> =
-        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        without_mark(&text).lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
     if refs.is_empty() {
         bail!("{} names no refund; write one refund_ref on each line; nothing was changed", file.display());
     }

@@ -83,7 +83,8 @@ fn read_ndjson(
         if text.trim_ascii().is_empty() {
             continue;
         }
-        let refund = serde_json::from_slice(&text)
+        let mark: &[u8] = if nth == 0 { "\u{feff}".as_bytes() } else { b"" };
+        let refund = serde_json::from_slice(text.strip_prefix(mark).unwrap_or(&text))
             .map_err(|error| vec![format!("is not JSON: {error}")])
             .and_then(|json| check(&json, config));
         if !push(Row { line: nth as u64 + 1, lines: 1, refund }) {

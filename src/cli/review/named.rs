@@ -7,6 +7,7 @@ use std::io::stdin;
 use anyhow::bail;
 
 use crate::caller::Names;
+use crate::cli::without_mark;
 use crate::refund::text::shown;
 use crate::refund::{Refund, RefundId, State};
 use crate::store::Store;
@@ -106,7 +107,8 @@ fn lines(args: &[String]) -> anyhow::Result<Vec<String>> {
         return Ok(args.to_vec());
     }
     let text = std::io::read_to_string(stdin())?;
-    let lines: Vec<String> = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+    let lines = without_mark(&text).lines().filter(|line| !line.trim().is_empty());
+    let lines: Vec<String> = lines.map(str::to_owned).collect();
     if lines.is_empty() {
         bail!("standard input names nothing; write one name on each line; nothing was changed");
     }

@@ -71,6 +71,8 @@ async fn what_is_imported_is_what_stands_in_the_file_whatever_its_characters_mea
         })
         .collect();
     let mut ndjson = tempfile::Builder::new().suffix(".ndjson").tempfile().unwrap();
+    // With the mark that some editors write first.
+    write!(ndjson, "\u{feff}").unwrap();
     for line in &lines {
         writeln!(ndjson, "{line}").unwrap();
     }
@@ -234,8 +236,14 @@ async fn a_file_with_other_totals_than_expected_saves_nothing() {
         "{}",
         text(&output)
     );
-    let piped = refundd(config.path(), &["import", "-", "--expect", "count=3"]);
-    assert_eq!(piped.status.code(), Some(2), "{}", text(&piped));
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("refunds.csv");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in ["-", pipe.to_str().unwrap()] {
+        let piped = refundd(config.path(), &["import", path, "--expect", "count=3"]);
+        assert_eq!(piped.status.code(), Some(2), "{}", text(&piped));
+        assert!(text(&piped).contains("can be read only once"), "{}", text(&piped));
+    }
 }
 
 #[tokio::test]
