@@ -1,7 +1,7 @@
 -- While Postgres's clock was hours ahead, refundd.ended was counted up to a time in the future. Once the clock was right again, what ended
 -- before that time was never counted: the totals stood still for hours, and those refunds were missing for ever. Now the first
--- call after such a step counts anew, up to an hour ago, and goes on from there. It reads all refunds that ended, so in a large
--- database it may need longer than a node gives it; the runbook says what the owner does then.
+-- call after such a step forgets the counts, and the next one counts all refunds that ended. Until then each look reads them all. In a
+-- large database that call may need longer than a node gives it; the runbook says what the owner does then.
 
 -- As before (migration 0017), and anew if the time up to which all is counted has not come yet.
 create or replace function refundd.count_ended() returns void
@@ -12,14 +12,9 @@ begin
     select * into til from refundd.ended_until for update;
     if til.counted_until > now() then
         update refundd.ended set n = 0;
-        insert into refundd.ended as e (channel, state, n)
-        select r.channel, r.state, count(*) from refundd.refunds r
-         where r.settled_at < now() - interval '1 hour'
-         group by r.channel, r.state
-            on conflict (channel, state) do update set n = excluded.n;
-        -- Whoever is in a transaction now is taken to have begun it within this hour.
         update refundd.ended_until
-           set counted_until = now() - interval '1 hour', next_until = null, next_after = null, next_horizon = null;
+           set counted_until = '-infinity', next_until = now() - interval '2 minutes',
+               next_after = refundd.transactions_under_way(), next_horizon = pg_current_xact_id();
         return;
     end if;
     if til.next_until is not null then

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use jiff::Timestamp;
-
 use super::Recovery;
 use crate::channel::Channel;
 use crate::forecast::{Allowance, FullPace, Quota};
@@ -65,7 +63,7 @@ impl Recovery {
         channels: &'c [Arc<Channel>],
     ) -> Result<Vec<(&'c str, FullPace)>, StoreError> {
         let store = &self.node.store;
-        let now_us = Timestamp::now().as_microsecond();
+        let now_us = store.now().await?.as_microsecond();
         let quotas = own_quotas(channels);
         let windows: Vec<(String, i64)> = quotas
             .iter()

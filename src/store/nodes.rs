@@ -138,8 +138,7 @@ impl Store {
     pub async fn status_reports(&self) -> Result<Vec<(String, NodeReport)>, StoreError> {
         let rows =
             sqlx::query(STATUS_REPORTS).all(&self.db).await.doing("read the status reports of nodes")?;
-        let read = |text: &str| serde_json::from_str(text).unwrap_or_default();
-        Ok(rows.iter().map(|row| (row.get("node"), read(row.get("standing")))).collect())
+        Ok(rows.iter().map(|row| (row.get("node"), NodeReport::read(row.get("standing")))).collect())
     }
 
     /// The sections that a reload takes over, beside channels and limits, of each living node that published them.

@@ -56,7 +56,7 @@ impl Proposal {
             Some((ProposalEnd::Approved, by)) => format!("approved by {by}"),
             Some((ProposalEnd::Withdrawn, by)) => format!("withdrawn by {by}"),
             Some((ProposalEnd::Replaced, by)) => format!("replaced by another proposal of {by}"),
-            _ if version != self.version => "void: the refund has changed since".to_owned(),
+            _ if version != self.version => "void: the refund changed, and nobody had approved it".to_owned(),
             None if !is_over => return None,
             None | Some((ProposalEnd::Expired, _)) => "expired: nobody approved it in time".to_owned(),
         })

@@ -15,6 +15,7 @@ use serde_json::Value;
 use sqlx::Row;
 
 use crate::harness::{Scratch, TestNode, until, within};
+use crate::review::today_lasts_a_while;
 
 #[tokio::test]
 async fn the_forecast_climbs_as_the_database_does() {
@@ -66,6 +67,7 @@ async fn a_spent_share_makes_the_backlog_wait_for_what_living_nodes_may_send() {
     // One of two nodes lives, so ten may go each day.
     let channels = "[limit.day]\npermits = 20\nper = \"1d\"\nplacement = \"local_share\"\nnodes = 2\n\
                     [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"day\"]\n";
+    today_lasts_a_while().await;
     let node = TestNode::start(&scratch, "a", channels).await;
     scratch.insert("acme", "R-", 35).await;
     let spent = "select count(*) from refundd.permits where limit_name like 'day.share%'";
@@ -96,10 +98,10 @@ async fn inquiries_about_accepted_refunds_slow_down_another_channel_of_their_lim
     let now = "attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()";
     for step in [
         "update refundd.channels set settings = '{\"limits\": [{\"name\": \"shared\"}], \"inquiry\": {}}'",
-        "insert into refundd.nodes (node, version, channels, config_digest) values ('b#1', '0', '{acme,globex}', 'd')",
         format!("update refundd.refunds set state = 'sending', {now} where channel = 'globex'").as_str(),
         "update refundd.refunds set state = 'accepted', lease_node = null, lease_until = null where channel = 'globex'",
         "update refundd.refunds set inquire_at = now() where channel = 'globex'",
+        "insert into refundd.nodes (node, version, channels, config_digest) values ('b#1', '0', '{acme,globex}', 'd')",
     ] {
         scratch.sql(step).await;
     }

@@ -86,7 +86,7 @@ async fn the_story_of_a_refund_says_what_became_of_each_proposal() {
     for (refund, became) in [
         (1, None),
         (2, Some("withdrawn by bob")),
-        (3, Some("void: the refund has changed since")),
+        (3, Some("void: the refund changed, and nobody had approved it")),
         (4, Some("approved by bob")),
         (5, Some("expired: nobody approved it in time")),
     ] {
