@@ -6,6 +6,7 @@
 mod channels;
 mod exporting;
 mod listeners;
+mod publishing;
 mod reloaded;
 mod startup;
 mod stop;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::publishing::publish_new;
 use super::startup::publish_second_person;
 use super::workers::Workers;
 use super::{Daemon, Reloaded};
@@ -9,36 +10,25 @@ use crate::bank::refresh_system_roots;
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::node::running::Running;
-use crate::store::Published;
 use crate::telemetry::chain;
 
 impl Daemon {
     /// Publishes a configuration's channels, then starts, replaces and stops channel workers to match it.
     pub(super) async fn run_channels(&self, config: &Config) -> anyhow::Result<Reloaded> {
         let channels: Vec<Arc<Channel>> = config.channels.values().cloned().collect();
-        let published: Vec<Published> = channels
-            .iter()
-            .map(|channel| Published {
-                name: channel.name.clone(),
-                endpoint: channel.bank_address().endpoint,
-                settings: Config::public_settings(channel),
-                max_backlog: channel.max_backlog,
-                on_unknown: channel.on_unknown.as_str(),
-                inquires: channel.inquiry.is_some(),
-                resend_within: channel.resend_within(),
-                most_sends: channel.retry.sends,
-                bank_address: channel.bank_address(),
-            })
-            .collect();
         let roots = refresh_system_roots();
         // The clients come first: a channel without a usable client must fail the reload before anything changes.
         let banks = Workers::banks(&channels)?;
-        let rules = config.limits.values().map(|limit| (&limit.name, &limit.rule));
-        self.node.store.publish_rules(&self.node.name, rules).await?;
-        self.node.share_days(config.limits.values()).await?;
+        let running = Running {
+            channels: channels.clone(),
+            limits: config.limits.values().cloned().collect(),
+            digest: config.digest(),
+            settings: config.public_sections(),
+        };
+        self.node.share_days(&running.limits).await?;
         publish_second_person(&self.node, &config.second_person_above).await?;
         // This is the last step that may fail the reload: after it, all nodes know where these channels send.
-        self.node.store.publish(&self.node.name, &published).await?;
+        publish_new(&self.node, &running).await?;
         self.switch_breakers_off(&channels).await;
         let places = channels.iter().map(|channel| (&channel.name, channel.bank_address()));
         match self.node.store.left_behind(places).await {
@@ -52,12 +42,7 @@ impl Daemon {
                 "Failed to count the refunds that may have been sent to an earlier address of their channel"
             ),
         }
-        self.node.set_running(Running {
-            channels: channels.clone(),
-            limits: config.limits.values().cloned().collect(),
-            digest: config.digest(),
-            settings: config.public_sections(),
-        });
+        self.node.set_running(running);
         let limits = config.limits.values().map(AsRef::as_ref);
         self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
         self.wake_ups.set_capacity(config.bucket.capacity);

@@ -50,6 +50,7 @@ mod pauses;
 mod pooler;
 mod producers;
 mod prove;
+mod published;
 mod reach;
 mod recovery;
 mod redis_cluster;
