@@ -42,6 +42,7 @@ use crate::store::{Settled, Store, StoreError};
 use crate::wake_up::WakeUps;
 use exporting::Exporting;
 use listeners::Listeners;
+use publishing::{Publisher, Publishing};
 pub use reloaded::Reloaded;
 use startup::{join, retry_during_outage, wait_for_schema};
 pub use stop::Stopped;
@@ -58,6 +59,7 @@ pub struct Daemon {
     inquiry_wake_ups: WakeUps,
     workers: Workers,
     supervisor: Supervisor,
+    publishing: Publishing,
     config: Mutex<Arc<Config>>,
     /// The address at which this node logs in to Postgres until it is started again.
     postgres_url: SecretString,
@@ -146,6 +148,7 @@ impl Daemon {
             inquiry_wake_ups,
             workers,
             supervisor,
+            publishing: Publishing::default(),
             settler,
             listeners,
             exporting,
@@ -176,6 +179,7 @@ impl Daemon {
         let RecoverySection { keep_permits, keep_attempts, keep_events } = config.recovery;
         let keep = Keep { permits: keep_permits, attempts: keep_attempts, events: keep_events };
         start.spawn("recovery", Recovery::new(node(), self.wake_ups.clone(), keep).run());
+        start.spawn("publisher", Publisher::new(node(), Arc::clone(&self.publishing)).run());
         if let Some(webhook) = webhook {
             start.spawn("notify", Notifier::new(node(), webhook, Patience::default()).run());
         }

@@ -25,6 +25,7 @@ impl Daemon {
             digest: config.digest(),
             settings: config.public_sections(),
         };
+        let _publishing = self.publishing.lock().await;
         self.node.share_days(&running.limits).await?;
         publish_second_person(&self.node, &config.second_person_above).await?;
         // This is the last step that may fail the reload: after it, all nodes know where these channels send.

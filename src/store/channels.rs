@@ -9,8 +9,8 @@ use super::connections::{Ask, Run};
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros};
 use crate::channel::BankAddress;
-use crate::refund::ChannelName;
 use crate::refund::text::counted;
+use crate::refund::{ChannelName, LimitName};
 
 /// A channel as a node publishes it.
 #[derive(Debug, Clone)]
@@ -109,6 +109,15 @@ const PUBLISH: Statement = statement!(
         or c.retired_at is not null"
 );
 
+// The sum is another one after each change, also where Postgres's clock was set back in between.
+const PUBLISHED_MARK: &str = "
+    select case when bool_or(p.at between now() - interval '5 seconds' and now()) is not true
+                then coalesce(sum((extract(epoch from p.at) * 1000000)::bigint), 0)::text end
+      from (select c.published_at as at from refundd.channels c
+             union all
+            select (select max(r.published_at) from refundd.limit_rules r where r.limit_name = a.limit_name)
+              from unnest($1::text[]) as a (limit_name)) p";
+
 const LEFT_BEHIND: &str = "
     select p.channel, p.endpoint, p.inquiry, was.endpoint as was_endpoint, was.inquiry as was_inquiry, count(*) as refunds
       from unnest($1::text[], $2::text[], $3::text[]) as p (channel, endpoint, inquiry)
@@ -134,6 +143,7 @@ const WATCH_BACKLOG: &str = include_str!("sql/watch_backlog.sql");
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("publish_addresses", PUBLISH_ADDRESSES.sql),
     ("publish", PUBLISH.sql),
+    ("published_mark", PUBLISHED_MARK),
     ("left_behind", LEFT_BEHIND),
     ("running", RUNNING),
     ("retire", RETIRE),
@@ -141,8 +151,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 ];
 
 impl Store {
-    /// Writes the channels that a node runs. Rows with the same values stay untouched.
-    pub async fn publish(&self, node: &str, channels: &[Published]) -> Result<(), StoreError> {
+    /// Writes the channels that a node runs. Rows with the same values stay untouched; answers how many rows changed.
+    pub async fn publish(&self, node: &str, channels: &[Published]) -> Result<u64, StoreError> {
         let addresses = bind!(
             PUBLISH_ADDRESSES,
             channel: column(channels, |c| c.name.as_str()),
@@ -165,8 +175,15 @@ impl Store {
             sent_to: column(channels, |c| c.bank_address.endpoint.as_str()),
             asked_at: column(channels, |c| c.bank_address.inquiry.as_str()),
         );
-        query.run(&self.db.patient()).await.doing("publish channels")?;
-        Ok(())
+        Ok(query.run(&self.db.patient()).await.doing("publish channels")?.rows_affected())
+    }
+
+    /// A text that is another one after each change of a channel's settings or of the rule of one of these limits. `None` while
+    /// the last change is younger than 5 s: its node may not have said yet that it lives, and what it runs.
+    pub async fn published_mark(&self, limits: &[LimitName]) -> Result<Option<String>, StoreError> {
+        let limits = column(limits, LimitName::as_str);
+        let mark = sqlx::query_scalar(PUBLISHED_MARK).bind(limits).one(&self.db.patient()).await;
+        mark.doing("read when channels and rules were published last")
     }
 
     /// Counts the refunds that may have been sent to another address than the one given for their channel.

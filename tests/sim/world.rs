@@ -149,7 +149,7 @@ impl<'a> World<'a> {
             })
             .collect();
         self.stage.tell_time().await;
-        taken(self.stage.store.publish("sim", &published).await)
+        taken(self.stage.store.publish("sim", &published).await).map(|_| ())
     }
 
     /// Writes what each file says.
