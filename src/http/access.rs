@@ -3,6 +3,10 @@
 //! A caller proves its name by a token, by a client certificate, or by both. While the configuration has no caller, every
 //! program that reaches the node may do everything. Each handler gets [`Who`] and limits itself to what exists for the
 //! caller.
+//!
+//! Every request passes here, so this file also logs why requests were answered 503 while a server is away.
+
+mod lines;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +22,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 
-use super::seldom::Seldom;
+use self::lines::Lines;
 use super::{Problem, Who};
 use crate::caller::rate::RateMeter;
 use crate::caller::scope::CallerScope;
@@ -52,7 +56,7 @@ pub enum Audience {
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     current: Arc<RwLock<Arc<CurrentCallers>>>,
-    refusals: Arc<Seldom>,
+    lines: Arc<Lines>,
     metrics: Arc<Metrics>,
 }
 
@@ -104,15 +108,10 @@ impl Access {
         Ok(Who::Caller(caller))
     }
 
-    /// Counts a refusal. The log gets one line in a minute: anybody can send as many requests as they like.
+    /// Counts a refusal for the metrics and the log.
     fn note(&self, refusal: &AccessRefusal) {
         self.metrics.caller_refused(refusal.reason());
-        if let Some(requests) = self.refusals.count() {
-            tracing::warn!(
-                requests,
-                "Refused {requests} HTTP requests since the last such line; the last one: {refusal}"
-            );
-        }
+        self.lines.refused(refusal);
     }
 }
 
@@ -158,6 +157,9 @@ pub(super) async fn admitted(
             request.headers_mut().remove(AUTHORIZATION);
             request.extensions_mut().insert(who.clone());
             let mut response = next.run(request).await;
+            if let Some(away) = response.extensions().get::<Problem>().and_then(Problem::away) {
+                access.lines.away(away);
+            }
             // For `guard`: a large answer takes of this caller's share.
             response.extensions_mut().insert(who);
             response

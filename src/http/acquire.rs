@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::body::{self, BodyKind};
+use super::problem::Away;
 use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::acquire::{self as permits_for_others, AcquireOutcome};
 use crate::limiter::{Limit, Permit, PermitNumber, Rule};
@@ -115,8 +116,8 @@ pub(super) async fn acquire(
         Ok(AcquireOutcome::Unsure(why)) => Err(unsure(why)),
         Err(ServerError::Store(error)) => Err(error.into()),
         Err(ServerError::Bucket(error)) => {
-            tracing::warn!(error = %chain(&error), "Redis is away, a request for permits was answered 503");
-            Err(unsure("Redis is away, and only it can count"))
+            let away = Away::Redis(chain(&error).to_string());
+            Err(unsure("Redis is away, and only it can count").while_away(away))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Problems: every refusal of the HTTP API, as problem details (RFC 9457).
 //!
 //! A problem says what the caller can change. It does not show internal errors: the text of a store's error goes to
-//! the log only.
+//! the log only. [`super::access`] logs that a server is away, once a minute.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
@@ -28,6 +28,15 @@ pub(super) struct Problem {
     more: Map<String, Value>,
     pub errors: Box<[FieldError]>,
     pub retry_after_s: Option<u32>,
+    /// For the log only. In a box, so that results with a problem stay small.
+    away: Option<Box<Away>>,
+}
+
+/// The server whose outage is the reason for a problem, and the outage's chain of causes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Away {
+    Postgres(String),
+    Redis(String),
 }
 
 impl Problem {
@@ -46,6 +55,7 @@ impl Problem {
             more: Map::new(),
             errors: Box::default(),
             retry_after_s: None,
+            away: None,
         }
     }
 
@@ -59,6 +69,11 @@ impl Problem {
     pub(super) fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_s = Some(seconds);
         self
+    }
+
+    #[must_use]
+    pub(super) fn while_away(self, away: Away) -> Self {
+        Problem { away: Some(Box::new(away)), ..self }
     }
 
     #[must_use]
@@ -86,11 +101,10 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, "no-such-refund", "No such refund", detail)
     }
 
-    /// The problem of a failed store. Logs the chain of causes.
+    /// The problem of a failed store. Logs the chain of causes, or keeps that of an outage for the log.
     pub(super) fn store(error: &StoreError) -> Self {
         if error.is_outage() {
-            tracing::warn!(error = %chain(error), "Postgres is away, a request was answered 503");
-            return Problem::outage();
+            return Problem::outage().while_away(Away::Postgres(chain(error).to_string()));
         }
         tracing::error!(error = %chain(error), "A request failed in the store, answered 500");
         Problem::internal()
@@ -140,6 +154,11 @@ impl Problem {
 
     pub(super) fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// The server that is away, if that is the reason.
+    pub(super) fn away(&self) -> Option<&Away> {
+        self.away.as_deref()
     }
 
     fn body(&self) -> Body<'_> {

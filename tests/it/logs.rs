@@ -2,12 +2,19 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use playground::Weather;
 use playground::bank::Step;
+use playground::forward::Forward;
 use refundd::refund::State;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::dispatch::UNLIMITED;
+use crate::harness::node::refund;
+use crate::harness::servers::SERVERS;
 use crate::harness::{NodeProcess, Scratch, TestNode, until};
 
 #[tokio::test]
@@ -97,4 +104,65 @@ async fn a_scraper_gets_the_format_that_it_accepts() {
     assert!(kind.starts_with("text/plain; version=0.0.4") && !page.contains("# EOF"), "{kind}");
     assert!(page.contains("# TYPE refundd_settled_late_total counter\n"), "{page}");
     node.stop().await;
+}
+
+/// Sends this body 200 times at once. Each answer is a 503.
+async fn is_answered_503(node: &NodeProcess, path: &str, body: &Value) {
+    let (address, body) = (node.address().unwrap(), body.to_string());
+    let length = body.len();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    );
+    let answers = join_all((0..200).map(async |_| {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }))
+    .await;
+    for answer in answers {
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    }
+    node.wait_for_line(" 503");
+}
+
+/// Ends the node. Its log has a line or two about the 503s, and they say how many there were and why.
+fn has_told_once(mut node: NodeProcess, server: &str) {
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    let log = node.log();
+    let told: Vec<&String> =
+        log.iter().filter(|line| line.contains(server) && line.contains(" 503")).collect();
+    assert!((1..=2).contains(&told.len()), "{} lines: {told:#?}", told.len());
+    for line in told {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert!(line["requests"].as_u64() >= Some(1) && line["error"].is_string(), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn an_outage_of_postgres_is_logged_once_a_minute_and_not_with_every_request() {
+    let scratch = Scratch::new().await;
+    let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
+    let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
+    let text = scratch.file("a", UNLIMITED).replace(&scratch.database_url, &around);
+    let node = NodeProcess::spawn_file(&text, []);
+    node.wait_for_line("HTTP on");
+    way.set(Weather::Closed);
+    is_answered_503(&node, "/v1/refunds", &refund("R-1", "acme")).await;
+    way.set(Weather::Fair);
+    has_told_once(node, "Postgres is away");
+}
+
+#[tokio::test]
+async fn an_outage_of_redis_is_logged_once_a_minute_and_not_with_every_acquire() {
+    let scratch = Scratch::new().await;
+    let limited = format!("[limit.acme]\npermits = 100\nper = \"1s\"\n{UNLIMITED}");
+    let text = scratch.file("a", &limited).replace(&scratch.redis_url, "redis://127.0.0.1:1");
+    let node = NodeProcess::spawn_file(&text, []);
+    node.wait_for_line("HTTP on");
+    is_answered_503(&node, "/v1/limits/acme/acquire", &json!({})).await;
+    has_told_once(node, "Redis is away");
 }

@@ -1,0 +1,40 @@
+//! The log lines that requests cause. Each comes once a minute at most: anybody can send as many requests as they like, and a
+//! load balancer asks every second.
+
+use super::AccessRefusal;
+use crate::http::problem::Away;
+use crate::http::seldom::Seldom;
+
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    refusals: Seldom,
+    postgres_away: Seldom,
+    redis_away: Seldom,
+}
+
+impl Lines {
+    /// Counts a request that was not let in.
+    pub(super) fn refused(&self, refusal: &AccessRefusal) {
+        if let Some(requests) = self.refusals.count() {
+            tracing::warn!(
+                requests,
+                "Refused {requests} HTTP requests since the last such line; the last one: {refusal}"
+            );
+        }
+    }
+
+    /// Counts a request that was answered 503 because a server is away.
+    pub(super) fn away(&self, away: &Away) {
+        let (server, error, line) = match away {
+            Away::Postgres(error) => ("Postgres", error, &self.postgres_away),
+            Away::Redis(error) => ("Redis", error, &self.redis_away),
+        };
+        if let Some(requests) = line.count() {
+            tracing::warn!(
+                requests,
+                error,
+                "{server} is away: answered {requests} HTTP requests with 503 since the last such line"
+            );
+        }
+    }
+}
