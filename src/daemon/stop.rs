@@ -24,7 +24,7 @@ impl Daemon {
     const OUTCOMES: Duration = Duration::from_secs(20);
     /// The longest wait for HTTP connections to end.
     const CONNECTIONS: Duration = Duration::from_secs(6);
-    /// The longest wait for each of the last three statements.
+    /// The longest wait for a look at the last late answers, and for each of the last three statements.
     const STATEMENT: Duration = Duration::from_secs(3);
 
     /// The time after which [`Daemon::stop`] has ended, whatever fails.
@@ -72,9 +72,14 @@ impl Daemon {
         // The workers own the last senders of the settler's channel. Once they are dropped, the settler writes the
         // outcomes that it still has, and ends.
         drop(self.workers);
-        let mut settler = self.settler;
+        let (settler, calls) = (self.settler, &self.node.calls);
+        let written = async move {
+            let _ = settler.await;
+            // Its last commit may have begun to look for late answers that contradict their refunds.
+            let _ = tokio::time::timeout(Self::STATEMENT, calls.wait()).await;
+        };
         tokio::select! {
-            _ = &mut settler => {}
+            () = written => {}
             () = bounded(Self::OUTCOMES) => tracing::warn!("Stopped waiting for outcomes to be written"),
         }
         tokio::select! {

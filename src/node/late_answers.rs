@@ -6,7 +6,7 @@ use crate::telemetry::chain;
 
 impl Node {
     /// Counts and logs, in a task of its own, what a trigger found when it wrote the events of these answers. If this fails, the
-    /// events tell.
+    /// events tell. A stopping node waits for the task; nobody may read its metrics after that.
     pub fn report_contradictions(&self, answers: Vec<LateAnswer>) {
         let node = self.clone();
         self.calls.spawn(async move {

@@ -98,6 +98,31 @@ async fn a_stop_asks_systemd_for_the_time_that_its_requests_need() {
     assert!(node.wait().success());
 }
 
+/// The answer comes while the node stops, so its outcome is the settler's last.
+#[tokio::test]
+async fn a_contradiction_that_a_stopping_node_finds_last_is_logged() {
+    let scratch = Scratch::new().await;
+    let pays = Step::answers(200, r#"{"status":"succeeded","id":"B-late"}"#).and_pays();
+    scratch.bank.next("acme", [pays.after(Duration::from_secs(2))]);
+    let mut node = NodeProcess::start(&scratch, "a", &format!("{UNLIMITED}bank_ref = \"/id\"\n"));
+    // Nodes read events slowly, and nothing else.
+    scratch.sql("alter table refundd.events enable row level security").await;
+    scratch
+        .sql("create policy slowly on refundd.events for select using ((select true from pg_sleep(1)))")
+        .await;
+    scratch.insert("acme", "R-", 1).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
+    node.signal(Signal::TERM);
+    node.wait_for_line("Stopping");
+    // As if a second send had succeeded meanwhile, under a reference of its own.
+    let moved = scratch.sql("update refundd.refunds set state = 'succeeded', lease_node = null, lease_until = null, settled_at = now(), bank_ref = 'another' where state = 'sending'").await;
+    assert_eq!(moved, 1, "the bank answered before the refund was changed");
+    assert!(node.wait().success());
+    let event = "select count(*) from refundd.events where kind = 'late_answer_differs' and before ->> 'bank_ref' = 'another'";
+    assert_eq!(scratch.number(event).await, 1);
+    node.wait_for_line("it may be paid twice");
+}
+
 #[tokio::test]
 async fn a_node_that_waits_for_postgres_can_be_stopped() {
     let scratch = Scratch::new().await;
