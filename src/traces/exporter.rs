@@ -56,8 +56,11 @@ pub struct Exporter {
     collector: Collector,
     node: String,
     spans: mpsc::Receiver<TraceSpan>,
+    /// The spans that were dropped, and of which no line of the log has told yet.
     lost: Arc<AtomicU64>,
     failing: Failing,
+    /// When the log last told of spans that were dropped while the collector took others.
+    told: Option<Instant>,
 }
 
 impl Exporter {
@@ -69,6 +72,8 @@ impl Exporter {
     const PATIENCE: Duration = Duration::from_secs(5);
     /// For all that is left when the node stops.
     pub const LAST: Duration = Duration::from_secs(1);
+    /// How often the log tells, at most, of spans that are dropped while the collector takes others.
+    const TELL_EVERY: Duration = Duration::from_mins(1);
 
     pub(super) fn new(
         collector: Collector,
@@ -76,14 +81,15 @@ impl Exporter {
         spans: mpsc::Receiver<TraceSpan>,
         lost: Arc<AtomicU64>,
     ) -> Self {
-        Exporter { collector, node: node.to_owned(), spans, lost, failing: Failing::default() }
+        Exporter { collector, node: node.to_owned(), spans, lost, failing: Failing::default(), told: None }
     }
 
-    /// Sends spans until `stop` is cancelled, and then those that are left, for at most [`Exporter::LAST`].
+    /// Sends spans until `stop` is cancelled, and then those that are left, for at most [`Exporter::LAST`]. Logs how many were
+    /// dropped.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut batch = Vec::with_capacity(Self::BATCH);
         tokio::select! {
-            () = self.send_all(&mut batch) => return, // every sender is gone
+            () = self.send_all(&mut batch) => {} // every sender is gone
             () = stop.cancelled() => {}
         }
         self.spans.close();
@@ -94,6 +100,11 @@ impl Exporter {
             }
         })
         .await;
+        let left = batch.len() + self.spans.len();
+        let lost = self.lost.swap(0, Ordering::Relaxed) + left as u64;
+        if lost > 0 {
+            tracing::warn!(lost, "Stopping: dropped {lost} spans for the collector at {}", self.collector);
+        }
     }
 
     async fn send_all(&mut self, batch: &mut Vec<TraceSpan>) {
@@ -109,7 +120,8 @@ impl Exporter {
         }
     }
 
-    /// Sends a batch once and empties it. Logs the first failure and the recovery, and nothing between.
+    /// Sends a batch once and empties it. Logs the first failure and the recovery, and nothing between. While nothing fails, it
+    /// logs spans for which the queue had no room.
     async fn export(&mut self, batch: &mut Vec<TraceSpan>) {
         let body = protobuf::request(&self.node, batch);
         let sent = tokio::time::timeout(Self::PATIENCE, post(&self.collector, body)).await;
@@ -119,7 +131,7 @@ impl Exporter {
         if sent.is_err() {
             self.lost.fetch_add(count as u64, Ordering::Relaxed);
         }
-        let Exporter { collector, lost, failing, .. } = self;
+        let Exporter { collector, lost, failing, told, .. } = self;
         failing.note(
             &sent,
             |error| tracing::warn!(error = %chain(error), "The collector at {collector} takes no spans; they are dropped"),
@@ -128,6 +140,16 @@ impl Exporter {
                 tracing::info!(lost, "The collector at {collector} takes spans again; {lost} were dropped");
             },
         );
+        if !failing.is_failing() && told.is_none_or(|at| at.elapsed() >= Self::TELL_EVERY) {
+            let lost = lost.swap(0, Ordering::Relaxed);
+            if lost > 0 {
+                *told = Some(Instant::now());
+                tracing::warn!(
+                    lost,
+                    "Dropped {lost} spans since the last such line: more come than the collector at {collector} takes"
+                );
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The trace of a refund: from its caller to the bank, and to a collector of OpenTelemetry.
 
 mod collector;
+mod lost;
 
 use std::time::{Duration, Instant};
 
