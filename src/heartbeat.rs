@@ -223,6 +223,11 @@ impl Heartbeat {
             self.node.departures.send_modify(|times| *times += 1);
         }
         self.others = peers.others;
+        // If all nodes have the same file, no stricter rule is another node's.
+        let can_rule = |limit: &LimitName| differs && running.limits.iter().any(|own| own.name == *limit);
+        for limit in self.node.status_report.end_stricter_rules(can_rule) {
+            self.node.metrics.limit_has_stricter_rule(&limit, false);
+        }
         if peers.differing != self.differing {
             if peers.differing.is_empty() {
                 tracing::info!("All living nodes run the same channels and limits again");

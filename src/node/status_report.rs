@@ -148,6 +148,14 @@ impl StatusReport {
         changed
     }
 
+    /// Forgets the stricter rules of limits for which none can be in force, and returns these limits. An idle channel takes
+    /// nothing, so [`StatusReport::note`] does not hear that its rule is over.
+    pub fn end_stricter_rules(&self, can_be_in_force: impl Fn(&LimitName) -> bool) -> Vec<LimitName> {
+        let mut inner = self.inner();
+        let over = inner.stricter_rules.extract_if(|limit, _| !can_be_in_force(limit));
+        over.map(|(limit, _)| limit).collect()
+    }
+
     /// The limit that a channel waits for, and how much longer; `None` if it does not wait.
     pub fn wait_of(&self, channel: &ChannelName) -> Option<(LimitName, Duration)> {
         let inner = self.inner();

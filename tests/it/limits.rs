@@ -1,6 +1,7 @@
 //! Every kind of limit at the bank's door, on two nodes that share it.
 
 mod acquired;
+mod agreed;
 mod ended;
 mod in_memory;
 mod refused;
@@ -128,8 +129,10 @@ async fn while_files_differ_the_stricter_rule_rules_and_it_is_told() {
             .is_some_and(|by| by.starts_with("10 in each "))
     })
     .await;
-    let metrics = loose.get("/metrics").await.text;
-    assert!(metrics.contains("refundd_limit_overruled{limit=\"acme\"} 1"), "{metrics}");
+    until("its metric says so, too", async || {
+        loose.get("/metrics").await.text.contains("refundd_limit_overruled{limit=\"acme\"} 1")
+    })
+    .await;
     let now = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
     let before = scratch.bank.look(|l| l.all().len());
     assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= before + 45).await);
