@@ -90,6 +90,26 @@ fn every_panel_of_the_dashboard_asks_for_metrics_and_labels_of_the_docs() {
     }
 }
 
+/// `refundd_channel_paused` is three causes of `refundd_channel_suspended` in one.
+#[test]
+fn the_dashboard_shows_everything_that_suspends_a_channel() {
+    for metric in ["refundd_channel_suspended", "refundd_channel_cooling"] {
+        let shows_all = |(_, expression): &(String, String)| {
+            expression.contains(&format!("{metric}{{channel=~\"$channel\"}}"))
+        };
+        assert!(expressions().iter().any(shows_all), "no panel shows {metric} for every cause");
+    }
+}
+
+/// A handed-back attempt sent nothing.
+#[test]
+fn the_dashboard_counts_no_attempt_that_was_handed_back_as_a_send() {
+    for (title, expression) in expressions() {
+        let counts = expression.contains("refundd_attempts_total");
+        assert!(!counts || expression.contains("outcome!=\"handed_back\""), "{title}: {expression}");
+    }
+}
+
 /// Prometheus understands each expression. Its program is too large for every run: `make alarms` gets it.
 #[test]
 fn prometheus_understands_the_dashboard() {
