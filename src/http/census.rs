@@ -66,6 +66,18 @@ impl CensusCache {
         patience: Duration,
     ) -> Result<Arc<Vec<ChannelCensus>>, Problem> {
         let census = self.read(node, patience).await?;
+        self.renewed(node, census).await
+    }
+
+    /// This census with what suspends and slows channels at this moment.
+    ///
+    /// # Errors
+    /// When Postgres fails.
+    pub(super) async fn renewed(
+        &self,
+        node: &Node,
+        census: Arc<Vec<ChannelCensus>>,
+    ) -> Result<Arc<Vec<ChannelCensus>>, Problem> {
         let suspended = self.suspended(node).await?;
         Ok(with_suspensions(&census, &suspended).map_or(census, Arc::new))
     }

@@ -8,6 +8,7 @@ mod expression;
 mod refunds;
 mod rules;
 mod saves;
+mod scrapes;
 mod servers;
 pub mod watch;
 

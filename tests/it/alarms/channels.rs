@@ -125,7 +125,7 @@ const FAR: Distance = Distance {
 };
 
 /// A node that reaches Postgres on this way.
-async fn node_around(scratch: &Scratch, way: &Forward, channels: &str) -> TestNode {
+pub async fn node_around(scratch: &Scratch, way: &Forward, channels: &str) -> TestNode {
     let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
     let text = scratch.file("a", channels).replace(&scratch.database_url, &around);
     TestNode::run(Config::parse(&text, "t.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"))).await

@@ -1,0 +1,70 @@
+//! A page of metrics comes before a scraper gives up, and shows what suspends channels now.
+
+use std::time::Duration;
+
+use playground::Weather;
+use playground::forward::Forward;
+use sqlx::{Connection, Executor};
+use tokio::time::timeout;
+
+use super::LIMITED;
+use super::channels::node_around;
+use crate::harness::servers::SERVERS;
+use crate::harness::{Scratch, TestNode, until};
+
+/// Waits until the page has the gauges of the channel.
+async fn is_counted(node: &TestNode) {
+    let gauge = "refundd_channel_paused{channel=\"acme\"} 0\n";
+    until("the channel is counted", async || node.get("/metrics").await.text.contains(gauge)).await;
+}
+
+/// A scraper gives up after ten seconds. Then the node would seem to be gone, and not Postgres.
+#[tokio::test]
+async fn a_postgres_that_hangs_keeps_no_scraper_waiting() {
+    let scratch = Scratch::new().await;
+    let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
+    let node = node_around(&scratch, &way, LIMITED).await;
+    is_counted(&node).await;
+    way.set(Weather::Deaf);
+    let page = timeout(Duration::from_secs(9), node.get("/metrics")).await.expect("the page comes").text;
+    assert!(page.contains("refundd_postgres_up 0\n"), "{page}");
+    way.set(Weather::Fair);
+    until("Postgres is back", async || node.get("/metrics").await.text.contains("refundd_postgres_up 1\n"))
+        .await;
+    node.stop().await;
+}
+
+/// Each of the reads would wait for three seconds.
+#[tokio::test]
+async fn reads_that_wait_for_locks_keep_no_scraper_waiting_one_after_the_other() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", LIMITED).await;
+    is_counted(&node).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.sealing, refundd.feed, refundd.proposals in access exclusive mode")
+        .await
+        .unwrap();
+    let page = timeout(Duration::from_secs(6), node.get("/metrics")).await.expect("the page comes").text;
+    assert!(page.contains("refundd_postgres_up 1\n"), "{page}");
+    assert!(!page.contains("refundd_journal_unsealed_seconds "), "{page}");
+    lock.rollback().await.unwrap();
+    node.stop().await;
+}
+
+/// A count is kept for two seconds at least.
+#[tokio::test]
+async fn a_pause_is_on_the_next_page_although_the_last_count_is_older() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", LIMITED).await;
+    is_counted(&node).await;
+    scratch.pause("acme", "bank closes", "ann").await;
+    let page = node.get("/metrics").await.text;
+    for gauge in [
+        "refundd_channel_paused{channel=\"acme\"} 1\n",
+        "refundd_channel_suspended{channel=\"acme\",by=\"person\"} 1\n",
+    ] {
+        assert!(page.contains(gauge), "{gauge} is missing: {page}");
+    }
+    node.stop().await;
+}
