@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::bucket::Purpose;
     use crate::refund::{ChannelName, Code, State};
-    use crate::store::{ChannelCensus, SuspendedBy, Suspension};
+    use crate::store::{ChannelCensus, NothingAccepted, SuspendedBy, Suspension};
 
     fn census(channel: &str, counts: &[(State, u64)]) -> ChannelCensus {
         ChannelCensus {
@@ -152,7 +152,7 @@ mod tests {
         metrics.saved("http_batch", 500);
         metrics.caller_refused("expired_token");
         metrics.notified("delivered");
-        metrics.config_reload("kept_old");
+        metrics.config_reload("refused");
         metrics.unmapped_answer(&acme, Some(418));
         metrics.unmapped_answer(&acme, None);
         metrics.claim(Duration::from_millis(3));
@@ -166,6 +166,13 @@ mod tests {
         );
         let mut paused = census("acme", &[(State::Ready, 1200), (State::Succeeded, 9)]);
         paused.oldest_ready_age = Some(Duration::from_millis(61_500));
+        paused.nothing_accepted = Some(NothingAccepted {
+            since: jiff::Timestamp::UNIX_EPOCH,
+            lasts: Duration::from_mins(16),
+            is_older: false,
+            sends: 40,
+            asked_to_wait: 40,
+        });
         paused.suspensions = [SuspendedBy::Person, SuspendedBy::Breaker].map(suspension).into();
         let readings = Readings {
             census: Some(&[paused, census("globex", &[])]),

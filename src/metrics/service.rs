@@ -69,6 +69,7 @@ impl Readings<'_> {
         let slowed = Family::<ByChannel, Count>::default();
         let late = Family::<ByChannel, Count>::default();
         let cooling = Family::<ByChannel, Count>::default();
+        let nothing_accepted = Family::<ByChannel, Measure>::default();
         let full = Family::<ByChannel, Count>::default();
         let nodes = Family::<ByChannel, Count>::default();
         let depth = Family::<ByChannel, Count>::default();
@@ -91,6 +92,8 @@ impl Readings<'_> {
             }
             paused.get_or_create_owned(&by_channel).set(channel.pause().is_some().into());
             cooling.get_or_create_owned(&by_channel).set(channel.suspension(Cooling).is_some().into());
+            let refused_for = channel.nothing_accepted.as_ref().map_or(Duration::ZERO, |refusing| refusing.lasts);
+            nothing_accepted.get_or_create_owned(&by_channel).set(refused_for.as_secs_f64());
             full.get_or_create_owned(&by_channel).set(channel.full.into());
             nodes.get_or_create_owned(&by_channel).set(channel.run_by.len() as u64);
             late.get_or_create_owned(&by_channel).set(channel.late.map_or(0, |(refunds, _)| refunds));
@@ -124,6 +127,12 @@ impl Readings<'_> {
             suspended,
         );
         page.register("channel_cooling", "1 while a channel waits because the bank asked to wait", cooling);
+        page.register_with_unit(
+            "nothing_accepted",
+            "How long the bank of a channel has refused every send; zero while it does not, or while nothing was sent for a minute",
+            Unit::Seconds,
+            nothing_accepted,
+        );
         page.register(
             "channel_blocked",
             "1 while this node can take or claim nothing of a channel: redis or postgres fails, or their clocks disagree; else absent",

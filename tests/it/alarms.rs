@@ -5,6 +5,7 @@ mod banks;
 mod channels;
 mod dashboard;
 mod expression;
+mod histories;
 mod refunds;
 mod rules;
 mod saves;

@@ -29,7 +29,7 @@ pub(super) struct TrafficMetrics {
 
 impl TrafficMetrics {
     pub(super) fn new(page: &mut Registry) -> Self {
-        TrafficMetrics {
+        let traffic = TrafficMetrics {
             saved: shown(
                 page,
                 "saved",
@@ -50,7 +50,12 @@ impl TrafficMetrics {
                 "notify_deliveries",
                 "Messages to the receiver of webhooks, by result: delivered or failed",
             ),
+        };
+        // A counter that appears at 1 has no increase, and its alarm would not ring.
+        for result in ["taken_over", "refused"] {
+            traffic.config_reloads.get_or_create_owned(&ByResult { result: result.to_owned() });
         }
+        traffic
     }
 }
 

@@ -3,7 +3,7 @@
 //! Prometheus itself is too large for every test run: its package has 19 MB and unpacks to 96 MB. `make alarms` gets its
 //! `promtool` and compares each result with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub type Labels = BTreeMap<String, String>;
 /// The name and the labels of one series.
@@ -81,8 +81,10 @@ impl Parser<'_> {
         let mut found = self.compared();
         while ["and", "unless"].contains(&self.peek()) {
             let keeps = self.next() == "and";
-            let other = self.compared();
-            found.retain(|labels, _| other.contains_key(labels) == keeps);
+            let on = self.skip("on").then(|| self.label_names());
+            let key = |labels: &Labels| on.as_ref().map_or_else(|| labels.clone(), |on| only(labels, on));
+            let other: BTreeSet<Labels> = self.compared().keys().map(key).collect();
+            found.retain(|labels, _| other.contains(&key(labels)) == keeps);
         }
         found
     }
@@ -116,23 +118,25 @@ impl Parser<'_> {
                 self.expect("(");
                 let inner = self.any_of();
                 self.expect(")");
-                let mut found = Vector::new();
+                let (mut found, least) = (Vector::new(), if by == "sum" { 0.0 } else { f64::MIN });
                 for (labels, value) in inner {
-                    let labels = labels.into_iter().filter(|(name, _)| kept.contains(name)).collect();
-                    let known = found.entry(labels).or_insert(if by == "sum" { 0.0 } else { f64::MIN });
+                    let known = found.entry(only(&labels, &kept)).or_insert(least);
                     *known = if by == "sum" { *known + value } else { known.max(value) };
                 }
                 found
             }
-            over @ ("increase" | "avg_over_time") => {
+            over @ ("increase" | "avg_over_time" | "max_over_time" | "last_over_time") => {
                 self.expect("(");
                 let name = self.next();
                 let matchers = self.matchers();
                 self.expect("[");
                 let scrapes = self.scrapes();
                 self.expect("]");
+                let back = if self.skip("offset") { self.scrapes() } else { 0 };
                 self.expect(")");
-                self.over_time(&name, &matchers, scrapes, over)
+                let end = self.history.len().saturating_sub(back);
+                let range = &self.history[end.saturating_sub(scrapes + 1)..end];
+                over_time(range, &name, &matchers, over)
             }
             "absent" => {
                 self.expect("(");
@@ -142,9 +146,7 @@ impl Parser<'_> {
             }
             name => {
                 let matchers = self.matchers();
-                let back = if self.skip("offset") { self.scrapes() } else { 0 };
-                let at = self.history.len().checked_sub(1 + back);
-                at.map_or_else(Vector::new, |at| selected(&self.history[at], name, &matchers))
+                self.history.last().map_or_else(Vector::new, |last| selected(last, name, &matchers))
             }
         }
     }
@@ -177,38 +179,42 @@ impl Parser<'_> {
         let word = self.next();
         let (number, unit) = word.split_at(word.len() - 1);
         let seconds = match unit {
+            "s" => 1,
             "m" => 60,
             "h" => 3600,
             _ => panic!("the duration {word} has another unit"),
         };
         number.parse::<usize>().expect("a duration begins with a number") * seconds / EVERY
     }
+}
 
-    fn over_time(
-        &self,
-        name: &str,
-        matchers: &[(String, String, String)],
-        scrapes: usize,
-        by: &str,
-    ) -> Vector {
-        let from = self.history.len().saturating_sub(scrapes + 1);
-        let mut of = BTreeMap::<Labels, Vec<f64>>::new();
-        for scrape in &self.history[from..] {
-            for (labels, value) in selected(scrape, name, matchers) {
-                of.entry(labels).or_default().push(value);
-            }
+/// What the function `by` makes of the samples of each series in these scrapes.
+fn over_time(scrapes: &[Scrape], name: &str, matchers: &[(String, String, String)], by: &str) -> Vector {
+    let mut of = BTreeMap::<Labels, Vec<f64>>::new();
+    for scrape in scrapes {
+        for (labels, value) in selected(scrape, name, matchers) {
+            of.entry(labels).or_default().push(value);
         }
-        let average = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        // A counter that falls began anew at 0. One sample shows no increase.
-        let risen = |pair: &[f64]| if pair[1] < pair[0] { pair[1] } else { pair[1] - pair[0] };
-        let increase = |values: &[f64]| values.windows(2).map(risen).sum();
-        match by {
-            "increase" => of.retain(|_, values| values.len() > 1),
-            _ => of.retain(|_, values| !values.is_empty()),
-        }
-        let value = |values: &[f64]| if by == "increase" { increase(values) } else { average(values) };
-        of.into_iter().map(|(labels, values)| (labels, value(&values))).collect()
     }
+    if by == "increase" {
+        // One sample shows no increase.
+        of.retain(|_, values| values.len() > 1);
+    }
+    // A counter that falls began anew at 0.
+    let risen = |pair: &[f64]| if pair[1] < pair[0] { pair[1] } else { pair[1] - pair[0] };
+    let value = |values: &[f64]| match by {
+        "increase" => values.windows(2).map(risen).sum::<f64>(),
+        "avg_over_time" => values.iter().sum::<f64>() / values.len() as f64,
+        "max_over_time" => values.iter().copied().fold(f64::MIN, f64::max),
+        _ => values[values.len() - 1],
+    };
+    of.into_iter().map(|(labels, values)| (labels, value(&values))).collect()
+}
+
+/// The labels with these names.
+fn only(labels: &Labels, names: &[String]) -> Labels {
+    let kept = labels.iter().filter(|(name, _)| names.contains(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 fn selected(scrape: &Scrape, name: &str, matchers: &[(String, String, String)]) -> Vector {
@@ -270,7 +276,12 @@ fn expressions_mean_what_prometheus_takes_them_for() {
         ("absent(up)", ""),
         ("max by (c) (y)", "k 2; l 7"),
         ("increase(x_total[1m]) > 0", "k 2"),
-        ("increase(x_total[1m]) > 0 or x_total unless x_total offset 1m", "k 2; l 5; m 1"),
+        ("increase(x_total[1m]) or x_total unless max_over_time(x_total[1m] offset 1m)", "k 2; l 0; m 1"),
+        ("x_total unless max_over_time(x_total[15s] offset 15s)", "m 1"),
+        ("last_over_time(y[1m])", "k,1 2; k,2 4; l 7"),
+        ("max_over_time(x_total[1m])", "k 5; l 5; m 1"),
+        ("y and on (c) x_total > 2", "l 7"),
+        ("y unless on (c) x_total > 2", "k,1 2"),
         ("x_total{c!=\"k\"} unless max by (c) (y) > 2", "m 1"),
         ("x_total and max by (c) (y) > 2", "l 5"),
         ("sum by (c) (x_total) >= max by (c) (y)", "k 2"),

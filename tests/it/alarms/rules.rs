@@ -19,6 +19,8 @@ pub fn rules() -> Vec<Rule> {
     let is_content = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let lines = text.lines().filter(is_content).collect::<Vec<_>>().join("\n");
     let rules = lines.strip_prefix(HEAD).unwrap_or_else(|| panic!("the file begins otherwise than {HEAD}"));
+    // A long expression stands on lines of its own, indented by twelve spaces.
+    let rules = rules.replace(">-\n            ", "").replace("\n            ", " ");
     let mut lines = rules.lines();
     let mut rules = Vec::new();
     while let Some(first) = lines.next() {

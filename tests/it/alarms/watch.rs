@@ -31,6 +31,11 @@ impl Watch {
         Watch { nodes, history: Vec::new(), rules: rules() }
     }
 
+    /// These scrapes, and no node.
+    pub fn of(history: Vec<Scrape>) -> Watch {
+        Watch { nodes: Vec::new(), history, rules: rules() }
+    }
+
     /// Scrapes each node once. A node that does not answer has only `up`.
     async fn scrape(&mut self) {
         let mut scrape = Scrape::new();
@@ -50,7 +55,7 @@ impl Watch {
     }
 
     /// What the rule finds now. Fails if there is no such rule.
-    fn holds(&self, alert: &str) -> bool {
+    pub fn holds(&self, alert: &str) -> bool {
         let rule = self.rules.iter().find(|rule| rule.alert == alert);
         !self.finds(rule.unwrap_or_else(|| panic!("no rule is called {alert}"))).is_empty()
     }
@@ -112,7 +117,7 @@ impl Watch {
     }
 
     /// Compares what each rule finds with what Prometheus finds in the same samples, where `PROMTOOL` names its program.
-    fn compare_with_promtool(&self) {
+    pub fn compare_with_promtool(&self) {
         let Some(program) = std::env::var_os("PROMTOOL") else { return };
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("test.yml");

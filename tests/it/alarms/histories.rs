@@ -1,0 +1,147 @@
+//! What the rules find in histories that are too long or too rare for a real node: lost scrapes, slow channels, old
+//! answers and retired channels.
+
+use super::expression::{EVERY, Labels, Scrape, samples};
+use super::watch::Watch;
+
+/// The scrape of a node that has these samples.
+fn scrape(page: &str) -> Scrape {
+    let own = [("job", "refundd"), ("instance", "a")];
+    let own: Labels = own.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    samples(&format!("up 1\n{page}"), &own)
+}
+
+/// Scrapes with these samples for so many minutes.
+fn minutes(count: usize, page: &str) -> Vec<Scrape> {
+    vec![scrape(page); count * 60 / EVERY]
+}
+
+/// Whether the rule holds at the end of these scrapes.
+fn holds(alert: &str, history: Vec<Scrape>) -> bool {
+    let watch = Watch::of(history);
+    watch.compare_with_promtool();
+    watch.holds(alert)
+}
+
+#[test]
+fn a_failover_of_postgres_or_a_restart_of_the_node_ends_no_alarm_and_a_true_zero_does() {
+    for (alert, gauge, value) in [
+        ("RefunddChannelPaused", "refundd_channel_paused{channel=\"acme\"}", 1),
+        ("RefunddBreakerOpen", "refundd_channel_suspended{channel=\"acme\",by=\"breaker\"}", 1),
+        ("RefunddNothingMoves", "refundd_oldest_ready_seconds{channel=\"acme\"}", 700),
+        ("RefunddBacklogOld", "refundd_oldest_ready_seconds{channel=\"acme\"}", 4000),
+        ("RefunddBacklogFull", "refundd_backlog_full{channel=\"acme\"}", 1),
+        ("RefunddRefundsLate", "refundd_refunds_late{channel=\"acme\"}", 1),
+        ("RefunddUnknownStays", "refundd_refunds{channel=\"acme\",state=\"unknown\"}", 1),
+        ("RefunddReview", "refundd_refunds{channel=\"acme\",state=\"review\"}", 1),
+        ("RefunddProposalWaits", "refundd_proposals_waiting{channel=\"acme\"}", 1),
+        ("RefunddJournalUnsealed", "refundd_journal_unsealed_seconds", 400),
+        ("RefunddNotifyLate", "refundd_notify_lag_seconds", 400),
+    ] {
+        let page = |value| format!("refundd_channel_nodes{{channel=\"acme\"}} 1\n{gauge} {value}");
+        let mut history = minutes(1, &page(value));
+        for without in [scrape("refundd_postgres_up 0"), scrape("refundd_postgres_up 0"), Scrape::new()] {
+            history.push(without);
+            assert!(holds(alert, history.clone()), "{alert} ends where a scrape lacks its gauge");
+        }
+        history.extend(minutes(1, &page(value)));
+        assert!(holds(alert, history.clone()), "{alert}");
+        history.push(scrape(&page(0)));
+        assert!(!holds(alert, history), "{alert} goes on although its gauge is 0");
+    }
+}
+
+#[test]
+fn a_bank_that_refuses_each_of_a_slow_channels_few_requests_accepts_nothing() {
+    // A request every four minutes. For a minute before it the census has no send to judge by.
+    let page = |nth: usize| {
+        let lasts = if nth % 16 > 12 { 0 } else { nth * EVERY };
+        format!(
+            "refundd_attempts_total{{channel=\"acme\",outcome=\"asked_to_wait\"}} {}\n\
+             refundd_nothing_accepted_seconds{{channel=\"acme\"}} {lasts}",
+            1 + nth / 16
+        )
+    };
+    let history: Vec<Scrape> = (0..100).map(|nth| scrape(&page(nth))).collect();
+    for length in [45, 47, 48, 60, 63, 100] {
+        assert!(holds("RefunddBankAcceptsNothing", history[..length].to_vec()), "{length} scrapes");
+    }
+    assert!(!holds("RefunddBankAcceptsNothing", history[..40].to_vec()), "ten minutes are not over");
+}
+
+#[test]
+fn a_wait_of_a_minute_for_the_limit_does_not_explain_that_nothing_moves_and_a_spent_quota_does() {
+    let due =
+        "refundd_oldest_ready_seconds{channel=\"acme\"} 2000\nrefundd_channel_nodes{channel=\"acme\"} 1";
+    let waits =
+        |left: usize| scrape(&format!("{due}\nrefundd_limit_wait_seconds{{channel=\"acme\"}} {left}"));
+    // A permit a minute. The gauge is there for waits of more than 30 s.
+    let slow: Vec<Scrape> = (0..60).flat_map(|_| [waits(55), waits(40), scrape(due), scrape(due)]).collect();
+    for back in 0..4 {
+        assert!(holds("RefunddNothingMoves", slow[..slow.len() - back].to_vec()), "{back} scrapes ago");
+    }
+    let quota: Vec<Scrape> = (0..120).rev().map(|nth| waits(45 + nth * EVERY)).collect();
+    for length in [1, 60, 120] {
+        assert!(!holds("RefunddNothingMoves", quota[..length].to_vec()), "{length} scrapes");
+    }
+    // The quota is there again, and nothing is sent.
+    assert!(holds("RefunddNothingMoves", [quota, minutes(11, due)].concat()));
+}
+
+#[test]
+fn nothing_moves_is_for_causes_without_a_rule_of_their_own() {
+    let due = "refundd_oldest_ready_seconds{channel=\"acme\"} 2000\n";
+    let runs = "refundd_channel_nodes{channel=\"acme\"} 1\n";
+    let connected = |is| format!("refundd_bank_connected{{channel=\"acme\",purpose=\"send\"}} {is}\n");
+    let suspended = |by| format!("refundd_channel_suspended{{channel=\"acme\",by=\"{by}\"}} 1\n");
+    let finds = |page: &str| holds("RefunddNothingMoves", minutes(15, &format!("{due}{page}")));
+    assert!(finds(runs));
+    assert!(finds(&format!("{runs}{}", connected(1))));
+    for by in ["all", "person", "credentials", "breaker"] {
+        assert!(!finds(&format!("{runs}{}", suspended(by))), "{by}");
+    }
+    assert!(!finds("refundd_channel_nodes{channel=\"acme\"} 0\n"));
+    assert!(!finds(&format!("{runs}{}", connected(0))));
+}
+
+#[test]
+fn the_breaker_of_a_retired_channel_wakes_nobody() {
+    let open = "refundd_channel_suspended{channel=\"acme\",by=\"breaker\"} 1\n";
+    let finds = |nodes| {
+        let page = format!("{open}refundd_channel_nodes{{channel=\"acme\"}} {nodes}");
+        holds("RefunddBreakerOpen", minutes(1, &page))
+    };
+    assert!(finds(1));
+    assert!(!finds(0));
+}
+
+#[test]
+fn while_a_channel_is_paused_nobody_knows_whether_its_bank_can_be_reached() {
+    let finds = |paused: &str, is| {
+        let page = format!(
+            "refundd_bank_connected{{channel=\"acme\",purpose=\"send\"}} 0\n\
+             refundd_channel_paused{{channel=\"{paused}\"}} {is}"
+        );
+        holds("RefunddBankUnreachable", minutes(1, &page))
+    };
+    assert!(finds("acme", 0));
+    assert!(finds("globex", 1));
+    assert!(!finds("acme", 1));
+}
+
+#[test]
+fn a_lost_scrape_makes_no_old_answer_and_no_old_reload_new() {
+    for (alert, counter, rings, lost) in [
+        ("RefunddUnmappedAnswers", "refundd_unmapped_answers_total{channel=\"acme\",status=\"418\"}", 60, 60),
+        ("RefunddReloadRefused", "refundd_config_reloads_total{result=\"refused\"}", 10, 10),
+    ] {
+        let after = |count: usize| minutes(count, &format!("{counter} 1"));
+        let lost = [after(120), vec![Scrape::new()], after(lost)].concat();
+        assert!(!holds(alert, lost), "{alert}: an old one rings again");
+        // A node begins this counter at 0, and that of answers at the first one.
+        let before = if alert == "RefunddReloadRefused" { format!("{counter} 0") } else { String::new() };
+        let first = |count| [minutes(20, &before), after(count)].concat();
+        assert!(holds(alert, first(1)) && holds(alert, first(rings - 1)), "{alert}");
+        assert!(!holds(alert, first(rings + 2)), "{alert} never ends");
+    }
+}
