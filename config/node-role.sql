@@ -42,7 +42,7 @@ grant execute on function refundd.approve, refundd.attempts_since, refundd.backl
                           refundd.deliver, refundd.expire_proposals, refundd.feed_reach, refundd.forget_events, refundd.inquiry_is_kept, refundd.is_where_it_was_sent, refundd.journal_has_a_send, refundd.ledger_keeps_rules,
                           refundd.may_have_been_executed, refundd.move, refundd.move_is_legal, refundd.note_bank_ref, refundd.note_reach, refundd.openings_are_near,
                           refundd.permits_are_kept_for, refundd.permits_keep_rules, refundd.propose, refundd.recovery_moved,
-                          refundd.refund_holds_card_number, refundd.rule_is_stricter, refundd.rule_most, refundd.rule_reach,
+                          refundd.refund_holds_card_number, refundd.reserve_share, refundd.rule_is_stricter, refundd.rule_most, refundd.rule_reach,
                           refundd.rule_shape, refundd.seal_journal, refundd.send_is_kept, refundd.slow_share, refundd.slow_steps,
                           refundd.spans, refundd.spans_keep_rule, refundd.spent_permits_keep_rules, refundd.stepped_back, refundd.stepped_forward,
                           refundd.transactions_under_way, refundd.turn_attempts, refundd.turn_permits,
@@ -70,6 +70,6 @@ grant insert (step, step_by, before, node, witness) on refundd.clock_steps to re
 
 grant insert, update on refundd.channels, refundd.suspensions, refundd.limits, refundd.ended, refundd.clock to refundd_node;
 grant update on refundd.ended_until to refundd_node;
-grant insert, update, delete on refundd.nodes, refundd.limit_shares to refundd_node;
+grant insert, update, delete on refundd.nodes, refundd.limit_shares, refundd.share_rules to refundd_node;
 
 commit;

@@ -44,7 +44,7 @@ pub async fn acquire(
 ) -> Result<AcquireOutcome, ServerError> {
     let name = &limit.name;
     let Some(limit) = node.counted(limit) else {
-        return Ok(AcquireOutcome::Unsure("other nodes count all shares of this limit"));
+        return Ok(AcquireOutcome::Unsure("this node has no share of this limit; its log says why"));
     };
     let limit = &limit;
     let running = node.running();

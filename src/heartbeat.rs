@@ -3,20 +3,19 @@
 //! Both are hints, and no promise depends on them. A node that others take for dead keeps its leases. The claim
 //! checks for itself in Postgres whether a channel is suspended.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::bucket::BucketKind;
 use crate::failing::Failing;
-use crate::limiter::Placement;
-use crate::lock::Lock;
+use crate::limiter::{Limit, Placement};
 use crate::node::Node;
 use crate::node::meter::Binds;
 use crate::node::running::Running;
 use crate::refund::{ChannelName, LimitName};
-use crate::store::{ClockWitness, Liveness, RedisTime, StoreError};
+use crate::store::{ClockWitness, Liveness, RedisTime, ReservedShare, StoreError};
 use crate::telemetry::chain;
 
 /// The heartbeat loop.
@@ -30,8 +29,8 @@ pub struct Heartbeat {
     differing: Vec<String>,
     /// How many other nodes lived at the last heartbeat.
     others: usize,
-    /// The limits of which other nodes count all shares, as last logged.
-    without_share: HashSet<LimitName>,
+    /// The limits of which this node has no share, and why, as last logged.
+    without_share: HashMap<LimitName, ReservedShare>,
     /// The channels that something binds, as last reported.
     bound: HashSet<ChannelName>,
     /// Whether a report came before its time since the last regular one.
@@ -59,7 +58,7 @@ impl Heartbeat {
             heartbeats: 0,
             differing: Vec::new(),
             others: 0,
-            without_share: HashSet::new(),
+            without_share: HashMap::new(),
             bound: HashSet::new(),
             has_reported_early: false,
             incompatible: None,
@@ -117,33 +116,63 @@ impl Heartbeat {
 
     /// Keeps, or takes, a share of each limit with local shares.
     async fn renew_shares(&mut self) -> Result<(), StoreError> {
-        for limit in &self.node.running().limits {
+        let running = self.node.running();
+        self.without_share.retain(|name, _| {
+            let is_run = running.limits.iter().any(|l| l.name == *name && l.placement != Placement::Shared);
+            if !is_run {
+                self.node.status_report.note_other_shares(name, None);
+            }
+            is_run
+        });
+        for limit in &running.limits {
             let Placement::LocalShare { nodes } = limit.placement else { continue };
-            let share = self.node.store.reserve_share(&limit.name, &self.node.name, nodes).await?;
-            if let Some(own) = share.map(|share| limit.share(share)) {
-                self.node.store.publish_rules(&self.node.name, [(&own.name, &own.rule)]).await?;
+            self.node.shares.give_up_older(limit);
+            let asked = Instant::now();
+            let reserved = self.node.store.reserve_share(limit, nodes, &self.node.name).await;
+            if !matches!(reserved, Ok(ReservedShare::Own(_))) {
+                // Also after an error: Postgres may have given the share back.
+                self.node.shares.give_up(&limit.name);
             }
-            if share.is_some() {
-                self.without_share.remove(&limit.name);
-            }
-            let mut shares = self.node.shares.locked();
-            let old = match share {
-                Some(share) => shares.insert(limit.name.clone(), share),
-                None => shares.remove(&limit.name),
-            };
-            match share {
-                Some(share) if old != Some(share) => tracing::info!(
+            let reserved = reserved?;
+            self.note_reserved(limit, nodes, &reserved);
+            let ReservedShare::Own(share) = reserved else { continue };
+            let own = limit.share(share);
+            self.node.store.publish_rules(&self.node.name, [(&own.name, &own.rule)]).await?;
+            if self.node.shares.keep(limit, share, asked) {
+                tracing::info!(
                     limit.name = %limit.name, share,
                     "This node counts share {share} of {nodes} of limit `{}`", limit.name,
-                ),
-                None if self.without_share.insert(limit.name.clone()) => tracing::warn!(
-                    limit.name = %limit.name,
-                    "Other nodes count all {nodes} shares of limit `{}`; this one sends nothing under it", limit.name,
-                ),
-                _ => {}
+                );
             }
         }
         Ok(())
+    }
+
+    /// Logs, and reports, why this node has no share of a limit.
+    fn note_reserved(&mut self, limit: &Limit, nodes: u32, reserved: &ReservedShare) {
+        let other = match reserved {
+            ReservedShare::CountedOtherwise(other) => Some(other.to_string()),
+            ReservedShare::Own(_) | ReservedShare::AllTaken => None,
+        };
+        self.node.status_report.note_other_shares(&limit.name, other);
+        if matches!(reserved, ReservedShare::Own(_)) {
+            self.without_share.remove(&limit.name);
+            return;
+        }
+        if self.without_share.insert(limit.name.clone(), reserved.clone()).as_ref() == Some(reserved) {
+            return;
+        }
+        match reserved {
+            ReservedShare::Own(_) => {}
+            ReservedShare::AllTaken => tracing::warn!(
+                limit.name = %limit.name,
+                "Other nodes count all {nodes} shares of limit `{}`; this one sends nothing under it", limit.name,
+            ),
+            ReservedShare::CountedOtherwise(other) => tracing::warn!(
+                limit.name = %limit.name,
+                "Limit `{}` is counted in {other}, or was until lately; this one sends nothing under it", limit.name,
+            ),
+        }
     }
 
     /// Compares Postgres's clock with this node's monotonic clock. A node that just started compares it with

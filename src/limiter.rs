@@ -48,6 +48,21 @@ impl Limit {
         }
         Arc::new(own)
     }
+
+    /// The longest time from the moment at which a node begins to take under a share until the take grants permits. A node
+    /// may ask Postgres before it takes, and it waits up to 5 s for an answer.
+    const SLOWEST_TAKE: Duration = Duration::from_secs(5);
+
+    /// For how long permits of a share may count after a node gave the share up: until the last take under it is done, its
+    /// permits have opened and closed, and they are older than the rule looks back.
+    #[must_use]
+    pub fn rest_of_share(&self) -> Duration {
+        // A day of a time zone may have 25 hours.
+        let longer_day = if self.rule.zone().is_some() { Duration::from_hours(1) } else { Duration::ZERO };
+        let opens = self.ahead.max(Permit::NEXT_SLOT);
+        let closes = self.rule.per.min(Permit::LIFETIME);
+        Self::SLOWEST_TAKE + opens + closes + self.rule.memory() + longer_day
+    }
 }
 
 /// The number of a permit. It can be spent only once, because it is a key in Postgres.

@@ -6,6 +6,7 @@ pub mod breakers;
 pub mod effective_limits;
 mod late_answers;
 pub mod meter;
+mod own_shares;
 pub mod progress;
 pub mod reach;
 pub mod restoring;
@@ -29,10 +30,11 @@ use crate::bucket::Bucket;
 use crate::limiter::{Limit, Placement};
 use crate::lock::Lock;
 use crate::metrics::Metrics;
-use crate::refund::{ChannelName, LimitName};
+use crate::refund::ChannelName;
 use crate::store::{ClockWitness, Store};
 use crate::traces::Traces;
 use breakers::Breakers;
+use own_shares::OwnShares;
 use progress::Progress;
 use running::Running;
 use saving::Saving;
@@ -77,8 +79,7 @@ pub struct NodeState {
     running: watch::Sender<Arc<Running>>,
     /// When Postgres last took this node's liveness row.
     heartbeat_at: Mutex<Option<Instant>>,
-    /// The number of this node's share, for each limit of which it counts a share alone.
-    pub shares: Mutex<HashMap<LimitName, u32>>,
+    pub shares: OwnShares,
     /// Cancelled when the node stops: loops then take no more work.
     pub stop: CancellationToken,
     /// Calls to banks that are under way. The node waits for them when it stops.
@@ -113,7 +114,7 @@ impl NodeState {
             saving: Saving::default(),
             running: watch::Sender::default(),
             heartbeat_at: Mutex::default(),
-            shares: Mutex::default(),
+            shares: OwnShares::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
             leads_since: Mutex::default(),
@@ -148,8 +149,7 @@ impl Node {
         if limit.placement == Placement::Shared {
             return Some(Arc::clone(limit));
         }
-        let shares = self.shares.locked();
-        shares.get(&limit.name).map(|share| limit.share(*share))
+        self.shares.number(limit).map(|share| limit.share(share))
     }
 
     /// Notes that Postgres took this node's liveness row.

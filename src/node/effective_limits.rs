@@ -33,7 +33,7 @@ struct Slowed {
 
 impl EffectiveLimits {
     const ASK_WHILE_FILES_DIFFER: Duration = Duration::from_secs(2);
-    /// How long a channel worker waits while other nodes count all shares of a limit.
+    /// How long a channel worker waits while this node has no share of a limit.
     pub const NO_SHARE: Duration = Duration::from_secs(1);
 
     /// The effective limits of `channel`, which is as the file has it.

@@ -169,6 +169,16 @@ impl StatusReport {
         self.inner().stricter_rules.get(limit).cloned()
     }
 
+    /// Notes how other nodes count a limit of which this node has no share for that reason; `None` when it need not wait for
+    /// them. Workers note stricter rules of shares under the names of the shares, never under this one.
+    pub fn note_other_shares(&self, limit: &LimitName, by: Option<String>) {
+        let mut inner = self.inner();
+        match by {
+            Some(by) => drop(inner.stricter_rules.insert(limit.clone(), by)),
+            None => drop(inner.stricter_rules.remove(limit)),
+        }
+    }
+
     /// Notes why no connection for sends can be opened; `None` when one can.
     pub fn note_unreachable(&self, channel: &ChannelName, why: Option<&str>) {
         self.change(channel, |bank| bank.unreachable = why.map(ToOwned::to_owned));

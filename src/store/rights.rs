@@ -28,6 +28,7 @@ const TABLES: &[(&str, &[&str])] = &[
     ("zone_days", &["select", "insert"]),
     ("nodes", &["select", "insert", "update", "delete"]),
     ("limit_shares", &["select", "insert", "update", "delete"]),
+    ("share_rules", &["select", "insert", "update", "delete"]),
     ("ended", &["select", "insert", "update"]),
     ("ended_until", &["select", "update"]),
     ("clock_steps", &["select", "insert"]),
@@ -75,6 +76,7 @@ const FUNCTIONS: &[&str] = &[
     "propose",
     "recovery_moved",
     "refund_holds_card_number",
+    "reserve_share",
     "rule_is_stricter",
     "rule_most",
     "rule_reach",
@@ -98,8 +100,17 @@ const FUNCTIONS: &[&str] = &[
 ];
 
 /// Tables on which a node may insert or update whole rows. On the others it has rights on some columns alone.
-const WHOLE_ROWS: &[&str] =
-    &["channels", "suspensions", "limits", "ended", "ended_until", "clock", "nodes", "limit_shares"];
+const WHOLE_ROWS: &[&str] = &[
+    "channels",
+    "suspensions",
+    "limits",
+    "ended",
+    "ended_until",
+    "clock",
+    "nodes",
+    "limit_shares",
+    "share_rules",
+];
 
 /// Columns of `refunds` that nobody may update.
 const FIXED_COLUMNS: &[&str] = &[

@@ -1,42 +1,97 @@
 //! The shares of limits that nodes count alone: which node counts which share.
 //!
+//! Only nodes with one number of shares and one rule have shares of a limit at one time. `refundd.reserve_share` keeps to
+//! that (migration 0068).
+//!
 //! Two nodes may count one share for a moment, when one of them was taken for dead. That breaks no limit: claims
 //! write the permits of a share to the ledger like all others, and the ledger takes each number once.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use sqlx::Row;
 
 use super::connections::{Ask, Run};
 use super::named::{Statement, bind, statement};
-use super::{Doing, Store, StoreError};
+use super::{Doing, Store, StoreError, micros};
+use crate::limiter::Limit;
 use crate::refund::LimitName;
 
 const RESERVE: Statement = statement!(include_str!("sql/reserve_share.sql"));
 
 const LEAVE: &str = "delete from refundd.limit_shares where node = $1";
 
-// A node keeps its share for as long as in `reserve_share`.
+// The permits that this node took may still count, so its rows stay.
+const WANT_NO_MORE: &str = "
+    update refundd.share_rules
+       set seen_at = '-infinity', held_until = case when held_until > now() then now() else held_until end
+     where node = $1";
+
+// A node keeps its share for as long as in `refundd.reserve_share`.
 const IN_USE: &str = "
     select limit_name, share from refundd.limit_shares
      where seen_at > now() - interval '10 seconds' order by limit_name, share";
 
-pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("reserve_share", RESERVE.sql), ("leave_shares", LEAVE), ("shares_in_use", IN_USE)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("reserve_share", RESERVE.sql),
+    ("leave_shares", LEAVE),
+    ("want_no_shares", WANT_NO_MORE),
+    ("shares_in_use", IN_USE),
+];
+
+/// Whether a node has a share of a limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReservedShare {
+    /// The share of this number.
+    Own(u32),
+    /// Other nodes count all shares.
+    AllTaken,
+    /// The limit is counted in another way, or was until lately.
+    CountedOtherwise(OtherShares),
+}
+
+/// How other nodes share out a limit, or this node before its last reload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherShares {
+    node: String,
+    /// How many shares, and of how many permits; `None` for a node of an older version, which does not say so.
+    of: Option<(i32, i64)>,
+}
+
+impl fmt::Display for OtherShares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let node = self.node.split('#').next().unwrap_or_default();
+        match self.of {
+            Some((shares, permits)) => write!(f, "{shares} shares of {permits} permits, on node {node}"),
+            None => write!(f, "an unknown number of shares, on node {node} of an older version"),
+        }
+    }
+}
 
 impl Store {
-    /// Reserves one of a limit's `of` shares for this node, or keeps the one that it has. Answers the number of the
-    /// share, or `None` if other nodes count all shares.
+    /// Reserves one of a limit's `of` shares for this node, or keeps the one that it has.
     pub async fn reserve_share(
         &self,
-        limit: &LimitName,
-        node: &str,
+        limit: &Limit,
         of: u32,
-    ) -> Result<Option<u32>, StoreError> {
-        let shares = i32::try_from(of).unwrap_or(i32::MAX);
-        let query = bind!(RESERVE, limit_name: limit.as_str(), node: node, shares: shares);
-        let row = query.maybe(&self.db).await.doing("reserve a share of a limit")?;
-        Ok(row.and_then(|row| u32::try_from(row.get::<i32, _>("share")).ok()))
+        node: &str,
+    ) -> Result<ReservedShare, StoreError> {
+        let query = bind!(
+            RESERVE,
+            limit_name: limit.name.as_str(),
+            node: node,
+            shares: i32::try_from(of).unwrap_or(i32::MAX),
+            rule: limit.rule.to_string(),
+            rest_us: micros(limit.rest_of_share()),
+        );
+        let row = query.one(&self.db).await.doing("reserve a share of a limit")?;
+        if let Some(node) = row.get::<Option<String>, _>("other_node") {
+            let (shares, permits): (Option<i32>, Option<i64>) =
+                (row.get("other_shares"), row.get("other_permits"));
+            return Ok(ReservedShare::CountedOtherwise(OtherShares { node, of: shares.zip(permits) }));
+        }
+        let given = row.get::<Option<i32>, _>("given").and_then(|share| u32::try_from(share).ok());
+        Ok(given.map_or(ReservedShare::AllTaken, ReservedShare::Own))
     }
 
     /// The shares that nodes count now, by limit: the name of each, as in the ledger.
@@ -53,6 +108,7 @@ impl Store {
 
     /// Frees this node's shares for other nodes.
     pub async fn leave_shares(&self, node: &str) -> Result<(), StoreError> {
+        sqlx::query(WANT_NO_MORE).bind(node).run(&self.db).await.doing("want no more shares of limits")?;
         sqlx::query(LEAVE).bind(node).run(&self.db).await.doing("leave shares of limits")?;
         Ok(())
     }

@@ -5,6 +5,7 @@ mod agreed;
 mod ended;
 mod in_memory;
 mod refused;
+mod shares;
 
 use std::time::Duration;
 

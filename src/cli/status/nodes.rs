@@ -30,7 +30,7 @@ pub(super) fn of_node(node: &str, report: &NodeReport, only: Option<&str>) -> Ve
         format!("{channel} waits for limit `{limit}` on node {node}, another {}", span(left))
     });
     let stricter_rules = report.stricter_rules.iter().map(|(limit, by)| {
-        format!("node {node}: another node's file is stricter about limit `{limit}` (`{by}`), and that is what counts")
+        format!("node {node}: another node's rule is in force for limit `{limit}`, not this one's: {by}")
     });
     let banks = report.banks.iter().filter(|(channel, _)| is_meant(channel)).flat_map(|(channel, bank)| {
         let bank = &bank.status;

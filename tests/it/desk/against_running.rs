@@ -210,3 +210,18 @@ async fn nodes_whose_files_differ_are_named_and_a_file_that_runs_already_changes
     second.stop().await;
     first.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_where_a_limit_is_counted_is_to_be_made_in_a_pause() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &paced(60)).await;
+    let shares = paced(60).replacen("per =", "placement = \"local_share\"\nnodes = 2\nper =", 1);
+    let changed = file(&scratch.file("a", &shares));
+    let page = page(changed.path());
+    for words in
+        ["limit acme", "not set -> local_share", "Pause the channels of this limit, reload all nodes"]
+    {
+        assert!(page.contains(words), "`{words}` is missing: {page}");
+    }
+    node.stop().await;
+}

@@ -12,6 +12,9 @@ use crate::cli::wrap::hanging;
 use crate::desk::comparison::{BacklogComparison, BacklogForecast};
 use crate::refund::text::shown;
 
+const ANOTHER_PLACEMENT: &str = "Pause the channels of this limit, reload all nodes, and resume after one more `per`: until then \
+    some nodes count in Redis and others by shares, and together they may send more than the limit.";
+
 pub(super) fn of(report: &Report) -> String {
     let mut page = hanging("", &nodes(report));
     if report.limits.is_empty() && report.channels.is_empty() {
@@ -22,6 +25,9 @@ pub(super) fn of(report: &Report) -> String {
     }
     for limit in &report.limits {
         page.push_str(&changed("limit", limit, ""));
+        if limit.keys.iter().any(|key| key.key == "placement") {
+            page.push_str(&hanging("  ", ANOTHER_PLACEMENT));
+        }
     }
     for channel in &report.channels {
         page.push_str(&changed("channel", &channel.changed, &refunds(channel)));

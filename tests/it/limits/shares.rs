@@ -1,0 +1,157 @@
+//! Limits that nodes count by shares, while the nodes' files differ.
+
+use std::time::Duration;
+
+use refundd::store::ReservedShare;
+
+use super::{channel, fullest_span};
+use crate::harness::{Scratch, TestNode, until};
+
+fn shared_out(permits: u32, nodes: u32) -> String {
+    channel(&format!(
+        "algorithm = \"sliding_log\"\npermits = {permits}\nplacement = \"local_share\"\nnodes = {nodes}"
+    ))
+}
+
+/// How other nodes count the limit, as the API of this node says; empty if this node counts a share.
+async fn overruled(node: &TestNode) -> String {
+    let channels = node.get("/v1/channels").await.json();
+    channels["channels"][0]["limits"][0]["overruled_by"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Postgres's time, in microseconds.
+async fn now_us(scratch: &Scratch) -> i64 {
+    scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await
+}
+
+/// How many nodes have spent permits since this time.
+async fn senders_since(scratch: &Scratch, since_us: i64) -> i64 {
+    let since = format!("timestamptz 'epoch' + {since_us} * interval '1 microsecond'");
+    let spent = format!("select count(distinct node) from refundd.permits where spent_at > {since}");
+    scratch.number(&spent).await
+}
+
+/// The arrivals at the bank between two times.
+fn between(scratch: &Scratch, from_us: i64, to_us: i64) -> Vec<i64> {
+    let is_meant = |at: &i64| (from_us..to_us).contains(at);
+    let mut times: Vec<i64> =
+        scratch.bank.look(|l| l.arrivals("acme").map(|arrival| arrival.at_us).filter(is_meant).collect());
+    times.sort_unstable();
+    times
+}
+
+/// The most arrivals in any second.
+fn fullest(times: &[i64]) -> usize {
+    let in_a_second =
+        |(nth, at): (usize, &i64)| times[nth..].iter().take_while(|other| **other < at + 1_000_000).count();
+    times.iter().enumerate().map(in_a_second).max().unwrap_or(0)
+}
+
+#[tokio::test]
+async fn a_limit_is_never_exceeded_while_it_is_shared_out_among_more_nodes() {
+    let scratch = Scratch::new().await;
+    let a = TestNode::start(&scratch, "a", &shared_out(20, 2)).await;
+    let b = TestNode::start(&scratch, "b", &shared_out(20, 2)).await;
+    scratch.insert("acme", "R-", 600).await;
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= 20).await);
+    let c = TestNode::start(&scratch, "c", &shared_out(20, 4)).await;
+    let d = TestNode::start(&scratch, "d", &shared_out(20, 4)).await;
+    until("the new nodes say why they wait", async || {
+        overruled(&c).await.starts_with("2 shares of 20 permits") && !overruled(&d).await.is_empty()
+    })
+    .await;
+    let before = scratch.bank.look(|l| l.all().len());
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= before + 40).await);
+    let early = "select count(*) from refundd.permits where node like 'c#%' or node like 'd#%'";
+    assert_eq!(scratch.number(early).await, 0, "the old nodes have the limit until they are reloaded");
+
+    a.daemon.reload(scratch.config("a", &shared_out(20, 4))).await.unwrap();
+    until("a reloaded node waits for the last one", async || !overruled(&a).await.is_empty()).await;
+    b.daemon.reload(scratch.config("b", &shared_out(20, 4))).await.unwrap();
+    let reloaded = now_us(&scratch).await + 3_000_000;
+    until("all four send", async || senders_since(&scratch, reloaded).await == 4).await;
+    let shares = "select count(distinct share) from refundd.limit_shares where limit_name = 'acme'";
+    assert_eq!(scratch.number(shares).await, 4);
+    assert_eq!(overruled(&c).await, "");
+    assert!(fullest_span(&scratch) <= 20, "{}", fullest_span(&scratch));
+    for node in [a, b, c, d] {
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lower_number_of_shares_counts_from_the_first_reload_and_a_higher_one_from_the_last() {
+    let scratch = Scratch::new().await;
+    let a = TestNode::start(&scratch, "a", &shared_out(60, 3)).await;
+    let b = TestNode::start(&scratch, "b", &shared_out(60, 3)).await;
+    let c = TestNode::start(&scratch, "c", &shared_out(60, 3)).await;
+    scratch.insert("acme", "R-", 700).await;
+    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= 40).await);
+    a.daemon.reload(scratch.config("a", &shared_out(12, 3))).await.unwrap();
+    until("the others have given their shares back", async || {
+        let lower = "3 shares of 12 permits";
+        overruled(&b).await.starts_with(lower) && overruled(&c).await.starts_with(lower)
+    })
+    .await;
+    // The last permits of the higher number are older than a second by then.
+    let from = now_us(&scratch).await + 2_000_000;
+    until("the reloaded node sends", async || between(&scratch, from, i64::MAX).len() >= 8).await;
+    for (node, name) in [(&b, "b"), (&c, "c")] {
+        node.daemon.reload(scratch.config(name, &shared_out(12, 3))).await.unwrap();
+    }
+    let all = now_us(&scratch).await;
+    until("all send", async || senders_since(&scratch, all).await == 3).await;
+    for (node, name) in [(&a, "a"), (&b, "b")] {
+        node.daemon.reload(scratch.config(name, &shared_out(60, 3))).await.unwrap();
+        until("it waits", async || overruled(node).await.starts_with("3 shares of 12 permits")).await;
+    }
+    let to = now_us(&scratch).await;
+    c.daemon.reload(scratch.config("c", &shared_out(60, 3))).await.unwrap();
+    let last = now_us(&scratch).await + 2_000_000;
+    until("all send again", async || senders_since(&scratch, last).await == 3).await;
+    let lower = fullest(&between(&scratch, from, to));
+    assert!(lower <= 12, "{lower}");
+    assert!(fullest_span(&scratch) <= 60, "{}", fullest_span(&scratch));
+    for node in [a, b, c] {
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_share_of_another_number_waits_until_the_permits_of_dead_and_older_nodes_no_longer_count() {
+    let scratch = Scratch::new().await;
+    let store = &scratch.store;
+    let reserve = async |nodes: u32, node: &str| {
+        let config = scratch.config("a", &shared_out(20, nodes));
+        store.reserve_share(config.limits.values().next().unwrap(), nodes, node).await.unwrap()
+    };
+    let waits = async |nodes: u32, node: &str| match reserve(nodes, node).await {
+        ReservedShare::CountedOtherwise(other) => other.to_string(),
+        other => panic!("{node}: {other:?}"),
+    };
+    assert_eq!(reserve(2, "old#1").await, ReservedShare::Own(1));
+    assert_eq!(waits(4, "new#1").await, "2 shares of 20 permits, on node old");
+    // After ten seconds without a sign of life another node may have the share. Its permits may count for longer.
+    let time_passes = async || {
+        scratch.sql("update refundd.limit_shares set seen_at = seen_at - interval '11 seconds'").await;
+        let both =
+            "seen_at = seen_at - interval '11 seconds', held_until = held_until - interval '11 seconds'";
+        scratch.sql(&format!("update refundd.share_rules set {both} where node = 'old#1'")).await;
+    };
+    time_passes().await;
+    assert_eq!(waits(4, "new#1").await, "2 shares of 20 permits, on node old");
+    time_passes().await;
+    assert_eq!(reserve(4, "new#1").await, ReservedShare::Own(1));
+    // A node that was taken for dead comes back.
+    assert_eq!(waits(2, "old#1").await, "4 shares of 20 permits, on node new");
+    store.leave_shares("new#1").await.unwrap();
+    assert_eq!(waits(2, "old#1").await, "4 shares of 20 permits, on node new");
+
+    scratch.sql("delete from refundd.share_rules").await;
+    scratch
+        .sql("insert into refundd.limit_shares (limit_name, share, node) values ('acme', 2, 'older#1')")
+        .await;
+    assert_eq!(waits(4, "new#1").await, "an unknown number of shares, on node older of an older version");
+    scratch.sql("delete from refundd.limit_shares").await;
+    assert_eq!(reserve(4, "new#1").await, ReservedShare::Own(1));
+}
