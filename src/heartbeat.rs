@@ -2,6 +2,9 @@
 //!
 //! Both are hints, and no promise depends on them. A node that others take for dead keeps its leases. The claim
 //! checks for itself in Postgres whether a channel is suspended.
+//!
+//! It also reserves this node's shares of limits, once a second. That is no hint: a node uses no share that it could not
+//! reserve again within five seconds.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
