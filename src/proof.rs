@@ -231,6 +231,10 @@ async fn prove_from(
     tell: &mut (dyn FnMut(fmt::Arguments<'_>) + Send),
 ) -> Result<Proved, StoreError> {
     let mut history = store.rules(limit).await?;
+    for zone in history.zones() {
+        let days = store.agreed_days(&zone).await?;
+        history.agree_on(zone, days);
+    }
     let prepare = move || {
         if let Some(oldest) = horizon.oldest {
             history.began_before(oldest);

@@ -188,7 +188,7 @@ impl Scope {
         let provable = requested.common(Period { from_us: ruled_us.max(kept_us), to_us: i64::MAX });
         let window = |us: i64| {
             let rule = history.at(us).and_then(|rule_period| rule_period.rule.as_ref());
-            rule.and_then(grid::Grid::of).map(|grid| grid.window(us))
+            rule.and_then(|rule| history.grid(rule)).map(|grid| grid.window(us))
         };
         let counted = Period {
             from_us: window(provable.from_us).map_or(provable.from_us, |window| window.from_us),
@@ -209,7 +209,8 @@ fn kept_from(history: &History, oldest_us: Option<i64>, now_us: i64) -> i64 {
         .at(oldest)
         .or(history.rule_periods().first())
         .and_then(|rule_period| rule_period.rule.as_ref());
-    let over = rule.and_then(grid::Grid::of).map_or(oldest + 1, |grid| grid.window(oldest).to_us);
+    let grid = rule.and_then(|rule| history.grid(rule));
+    let over = grid.map_or(oldest + 1, |grid| grid.window(oldest).to_us);
     if over > surely { oldest.min(surely) } else { over.min(surely) }
 }
 

@@ -5,10 +5,13 @@
 //!
 //! The module counts no permits: [`watch`](super::watch) does.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::civil::Date;
+
 use super::Period;
-use super::grid::Grid;
+use super::grid::{AgreedDays, Grid};
 use crate::limiter::{Rule, Supply};
 
 /// One rule and the time when it was in force.
@@ -28,6 +31,7 @@ pub struct RulePeriod {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
     rule_periods: Vec<RulePeriod>,
+    agreed_days: AgreedDays,
 }
 
 impl History {
@@ -52,7 +56,25 @@ impl History {
                 node,
             });
         }
-        History { rule_periods }
+        History { rule_periods, agreed_days: AgreedDays::default() }
+    }
+
+    /// The time zones whose days are windows of the rules.
+    #[must_use]
+    pub fn zones(&self) -> BTreeSet<String> {
+        let rules = self.rule_periods.iter().filter_map(|rule_period| rule_period.rule.as_ref());
+        rules.filter_map(Rule::zone).map(str::to_owned).collect()
+    }
+
+    /// Lets the days of a zone begin where the nodes agreed, in microseconds since 1970. This machine's time zone database
+    /// may be another one than theirs was.
+    pub fn agree_on(&mut self, zone: String, days: BTreeMap<Date, i64>) {
+        self.agreed_days.insert(zone, days);
+    }
+
+    /// The windows of a rule; `None` for a rule without windows.
+    pub(super) fn grid(&self, rule: &Rule) -> Option<Grid> {
+        Grid::of(rule, &self.agreed_days)
     }
 
     /// Puts an unknown rule first, if permits were spent before the first rule was recorded.
@@ -105,7 +127,8 @@ impl History {
                 } else {
                     rule_period.since_us.max(from_us)
                 };
-                most(rule, Period { from_us: since, to_us: rule_period.until_us.min(to_us) })
+                let period = Period { from_us: since, to_us: rule_period.until_us.min(to_us) };
+                most(rule, self.grid(rule).as_ref(), period)
             })
             .fold(0, u64::saturating_add)
     }
@@ -117,14 +140,14 @@ pub(super) fn micros(span: Duration) -> i64 {
 
 /// The most permits that a rule allows in a period: of every window that the period touches, of every slot, or of every
 /// span, with the burst once.
-fn most(rule: &Rule, period: Period) -> u64 {
+fn most(rule: &Rule, grid: Option<&Grid>, period: Period) -> u64 {
     if period.is_empty() {
         return 0;
     }
     let length = u64::try_from(period.to_us - period.from_us).unwrap_or(0);
     let (permits, spacing) = (u64::from(rule.permits), rule.spacing_us().max(1));
     let spans = length.div_ceil(u64::try_from(reach(rule)).unwrap_or(0).max(1));
-    match (Grid::of(rule), rule.algorithm.supply()) {
+    match (grid, rule.algorithm.supply()) {
         (Some(grid), _) => permits.saturating_mul(grid.windows(period)),
         (None, Supply::Slots) => length.div_ceil(spacing),
         (None, Supply::OneByOne) => {

@@ -1,5 +1,7 @@
 //! Tests single bounds by example, and all algorithms against a model that counts every span by hand.
 
+mod days;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -82,20 +84,6 @@ fn slots_closer_than_their_spacing_break_the_pace() {
     let close = prove(&history, &[at(NOON, 1), at(NOON + 509_999, 1)]);
     assert_eq!(close.broken.first[0].measure, Measure::Gap);
     assert_eq!(prove(&history, &[at(NOON, 2)]).broken.first[0].measure, Measure::Gap);
-}
-
-#[test]
-fn a_bank_day_is_counted_by_its_own_midnight() {
-    let history = since_ever(
-        r#"{"algorithm":"fixed_window","permits":5,"per_us":86400000000,"lateness_us":20000,"zone":"Europe/Berlin"}"#,
-    );
-    // In Berlin, the day of noon UTC began at 23:00 or 22:00 UTC the evening before.
-    let midnight =
-        grid::Grid::of(history.rule_periods()[0].rule.as_ref().unwrap()).unwrap().window(NOON).from_us;
-    assert!(midnight < NOON - DAY / 2);
-    let findings = prove(&history, &[at(midnight - DAY, 5), at(midnight, 6), at(midnight + DAY, 5)]);
-    assert_eq!((findings.refunds, findings.broken.count, findings.spans), (6, 1, 1));
-    assert_eq!(findings.most, 5);
 }
 
 #[test]

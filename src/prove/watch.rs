@@ -65,11 +65,11 @@ impl RuleWatch {
             .map(|(rule_period, rule)| {
                 let touched =
                     period.common(Period { from_us: rule_period.since_us, to_us: rule_period.until_us });
-                let (grid, length) = (Grid::of(rule), reach(rule));
-                let mut bounds =
-                    vec![Bound::of(rule, Some(rule), Period { from_us: i64::MIN, to_us: i64::MAX })];
+                let (grid, length) = (history.grid(rule), reach(rule));
+                let always = Period { from_us: i64::MIN, to_us: i64::MAX };
+                let mut bounds = vec![Bound::of(history, rule, Some(rule), always)];
                 let near = neighbours.of(rule_period, touched, length);
-                bounds.extend(near.map(|(other, near)| Bound::of(rule, other.rule.as_ref(), near)));
+                bounds.extend(near.map(|(other, near)| Bound::of(history, rule, other.rule.as_ref(), near)));
                 let counting = match grid {
                     Some(grid) => Counting::Windows { grid, open: None },
                     None => Counting::Spans { length, openings: VecDeque::new(), sum: 0, last: None },
@@ -226,9 +226,9 @@ impl RuleWatch {
 
 impl Bound {
     /// What `other` allows in a span of `rule`.
-    fn of(rule: &Rule, other: Option<&Rule>, near: Period) -> Bound {
+    fn of(history: &History, rule: &Rule, other: Option<&Rule>, near: Period) -> Bound {
         let Some(other) = other else { return Bound { near, allowed: None, number: None, gap: None } };
-        let (length, grid, theirs) = (reach(rule), Grid::of(rule), Grid::of(other));
+        let (length, grid, theirs) = (reach(rule), history.grid(rule), history.grid(other));
         let permits = u64::from(other.permits);
         let spans = |each: i64| u64::try_from((length + each - 1) / each.max(1)).unwrap_or(u64::MAX);
         let allowed = match (&grid, &theirs) {
@@ -238,7 +238,7 @@ impl Bound {
                 permits.saturating_mul(spans(*each))
             }
             (_, Some(Grid::Every(each))) => permits.saturating_mul(spans(*each) + 1),
-            (_, Some(Grid::Days(_))) => permits.saturating_mul(spans(82_800_000_000) + 1),
+            (_, Some(Grid::Days { .. })) => permits.saturating_mul(spans(82_800_000_000) + 1),
             (_, None) => {
                 let burst = other.algorithm.burst().map_or(0, u64::from);
                 permits.saturating_mul(spans(reach(other))).saturating_add(burst)

@@ -6,7 +6,10 @@
 //! Nodes add rows only at the end, and old rows are dropped only at the beginning: `proof` notices a day that is dropped
 //! meanwhile.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
+use jiff::civil::Date;
 use sqlx::Row;
 
 use super::connections::Ask;
@@ -77,6 +80,12 @@ const RULED: &str = "select distinct limit_name from refundd.limit_rules order b
 
 const OLDEST: &str = "select (extract(epoch from min(window_start)) * 1000000)::bigint from refundd.permits where limit_name = $1";
 
+// Nothing is proven of a day that lies far ahead. A forged one might not be countable in microseconds.
+const AGREED_DAYS: &str = "
+    select to_char(day, 'YYYY-MM-DD') as day, (extract(epoch from begins_at) * 1000000)::bigint as begins_us
+      from refundd.zone_days
+     where zone = $1 and begins_at > timestamptz 'epoch' and begins_at < now() + interval '7 days'";
+
 const OPENINGS: Statement = statement!(
     "
     select (extract(epoch from window_start) * 1000000)::bigint as at_us, count(refund_id) as refunds,
@@ -134,6 +143,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("provable_channels", CHANNELS),
     ("ruled_limits", RULED),
     ("oldest_permit", OLDEST),
+    ("agreed_days", AGREED_DAYS),
     ("openings", OPENINGS.sql),
     ("journal_pages", PAGES),
     ("check_journal", CHECK_JOURNAL.sql),
@@ -167,6 +177,17 @@ impl Store {
     pub async fn oldest_permit_us(&self, limit: &str) -> Result<Option<i64>, StoreError> {
         let oldest = sqlx::query_scalar(OLDEST).bind(limit).one(&self.db.patient()).await;
         oldest.doing("look for the oldest permit")
+    }
+
+    /// When the days of a time zone begin, in us since 1970: every day on which the nodes agreed.
+    pub async fn agreed_days(&self, zone: &str) -> Result<BTreeMap<Date, i64>, StoreError> {
+        let rows = sqlx::query(AGREED_DAYS).bind(zone).all(&self.db.patient()).await;
+        let rows = rows.doing("read the days of a time zone")?;
+        let days = rows.iter().filter_map(|row| {
+            let day: Date = row.get::<&str, _>("day").parse().ok()?;
+            Some((day, row.get::<i64, _>("begins_us")))
+        });
+        Ok(days.collect())
     }
 
     /// Calls `see` with each opening of permits in a period, in order of time.

@@ -1,5 +1,6 @@
 //! `refundd prove` over what real nodes sent.
 
+mod days;
 mod dropped;
 mod short;
 
