@@ -2,6 +2,7 @@
 //!
 //! The command `refundd prove` and the page use it. It reads only Postgres and changes nothing.
 
+mod limits;
 pub mod report;
 
 use std::fmt;
@@ -12,6 +13,8 @@ use jiff::{SpanRelativeTo, Timestamp};
 
 use crate::prove::{Findings, History, Opening, Period, Prover, Scope};
 use crate::store::{JournalCheck, JournalQuery, Provable, Store, StoreError};
+use limits::channels_with;
+pub use limits::limits_of;
 
 /// A moment as people write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,22 +110,6 @@ pub fn period(from: When, to: When, now: Timestamp, clocks: Duration) -> Result<
         return Err(WrongPeriod::Empty { from_us, to_us });
     }
     Ok(Period { from_us, to_us })
-}
-
-/// The limits of a channel, with those that refundd derived from them; empty for an unlimited channel. `None` if no such
-/// channel was ever run.
-#[must_use]
-pub fn limits_of(channel: &str, known: &Provable) -> Option<Vec<String>> {
-    let (_, limits) = known.channels.iter().find(|(name, _)| name == channel)?;
-    if limits.is_empty() {
-        return Some(Vec::new());
-    }
-    let is_derived = |of: &str| {
-        let (owner, what) = of.split_once('.').unwrap_or((of, ""));
-        !what.is_empty() && (owner == channel || limits.iter().any(|limit| limit == owner))
-    };
-    let derived = known.limits.iter().filter(|limit| is_derived(limit) && !limits.contains(limit));
-    Some(limits.iter().chain(derived).cloned().collect())
 }
 
 /// The proof of one limit.
@@ -260,10 +247,13 @@ async fn prove_from(
             tell(format_args!("limit {limit}: {openings} times with permits counted"));
         };
         store.each_opening(limit, reads, see).await?;
-        let holds = known.channels.iter().filter(|(_, limits)| limits.iter().any(|named| named == limit));
-        let channels: Vec<String> = holds.map(|(channel, _)| channel.clone()).collect();
-        let question =
-            JournalQuery { limit, permits: scope.counted, sends: scope.provable, channels: &channels };
+        let question = JournalQuery {
+            limit,
+            permits: scope.counted,
+            requests: scope.provable,
+            sends_of: &channels_with(limit, &known.channels),
+            inquiries_of: &channels_with(limit, &known.inquiries),
+        };
         let seen = |line, last| {
             tell(format_args!("limit {limit}: the journal compared up to line {line} of {last}"));
         };

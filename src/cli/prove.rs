@@ -88,7 +88,9 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
     if args.json {
         println!("{}", shown_json(serde_json::to_string_pretty(&report::json(period, &all))?));
     } else if args.target.all {
-        let unlimited = known.channels.iter().filter(|(_, limits)| limits.is_empty());
+        let unlimited = known.channels.iter().filter(|(channel, limits)| {
+            limits.is_empty() && limits_of(channel, &known).is_some_and(|all| all.is_empty())
+        });
         let unlimited: Vec<&str> = unlimited.map(|(channel, _)| channel.as_str()).collect();
         print!("{}", report::lines_and_sum(period, &all, &unlimited));
     } else {
@@ -132,8 +134,17 @@ mod tests {
     #[test]
     fn a_channels_limits_come_with_those_derived_from_them() {
         let known = Provable {
-            channels: vec![("acme".into(), vec!["acme".into(), "daily".into()]), ("free".into(), vec![])],
+            channels: vec![
+                ("acme".into(), vec!["acme".into(), "daily".into()]),
+                ("asking".into(), vec![]),
+                ("free".into(), vec![]),
+            ],
+            inquiries: vec![
+                ("acme".into(), vec!["daily".into(), "asks".into()]),
+                ("asking".into(), vec!["asks".into()]),
+            ],
             limits: ["acme", "acme.slowed", "acme2", "daily", "globex.slowed"].map(String::from).to_vec(),
+            ..Provable::default()
         };
         let of = |channel: Option<&str>, limit: Option<&str>| {
             let target = Target {
@@ -144,12 +155,13 @@ mod tests {
             };
             limits(&target, &known).map_err(|error| error.to_string())
         };
-        assert_eq!(of(Some("acme"), None).unwrap(), ["acme", "daily", "acme.slowed"]);
+        assert_eq!(of(Some("acme"), None).unwrap(), ["acme", "daily", "asks", "acme.slowed"]);
+        assert_eq!(of(Some("asking"), None).unwrap(), ["asks"]);
         assert_eq!(of(None, Some("acme.slowed")).unwrap(), ["acme.slowed"]);
         let all = Target { channel: None, limit: None, all: true, journal: None };
         assert_eq!(limits(&all, &known).unwrap(), known.limits);
         assert!(of(Some("free"), None).unwrap_err().contains("unlimited"));
-        assert!(of(Some("acne"), None).unwrap_err().ends_with("there are: acme, free"));
+        assert!(of(Some("acne"), None).unwrap_err().ends_with("there are: acme, asking, free"));
         assert!(
             of(None, Some("acne")).unwrap_err().ends_with("acme, acme.slowed, acme2, daily, globex.slowed")
         );

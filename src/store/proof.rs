@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
+use serde_json::Value;
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
@@ -18,10 +20,12 @@ use super::{Doing, Store, StoreError};
 use crate::prove::{Opening, Period};
 
 /// The channels and limits that can be proven.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Provable {
-    /// Each channel with the limits that its newest settings name.
+    /// Each channel with the limits that its newest settings name for its sends.
     pub channels: Vec<(String, Vec<String>)>,
+    /// Each channel that makes inquiries, with the limits of these: their own, or those of the sends.
+    pub inquiries: Vec<(String, Vec<String>)>,
     /// Every limit that ever had a rule or a permit, or that a channel names.
     pub limits: Vec<String>,
 }
@@ -32,10 +36,12 @@ pub struct JournalQuery<'a> {
     pub limit: &'a str,
     /// The period of the permits.
     pub permits: Period,
-    /// The period of the sends: each first byte in it needs a permit.
-    pub sends: Period,
+    /// The period of the requests: each first byte in it needs a permit.
+    pub requests: Period,
     /// The channels whose sends need a permit of this limit.
-    pub channels: &'a [String],
+    pub sends_of: &'a [String],
+    /// The channels whose inquiries need a permit of this limit.
+    pub inquiries_of: &'a [String],
 }
 
 /// The result of comparing the journal with the ledger for one limit.
@@ -43,7 +49,7 @@ pub struct JournalQuery<'a> {
 pub struct JournalCheck {
     /// First bytes under the period's permits.
     pub first_bytes: u64,
-    /// First bytes of a channel that needs a permit of this limit, without such a permit.
+    /// First bytes of requests that need a permit of this limit, without such a permit.
     pub without: Offence,
     /// First bytes under a permit that the ledger does not have for that refund.
     pub unknown: Offence,
@@ -71,10 +77,8 @@ const PAGE: i64 = 10_000;
 const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
 
 const CHANNELS: &str = "
-    select c.channel, array(select l ->> 'name' from jsonb_array_elements(
-               case when jsonb_typeof(c.settings -> 'limits') = 'array' then c.settings -> 'limits' else '[]' end) l
-                where l ->> 'name' is not null) as limits
-      from refundd.channels c order by c.channel";
+    select channel, (settings -> 'limits')::text as limits, (settings -> 'inquiry')::text as inquiry
+      from refundd.channels order by channel";
 
 const RULED: &str = "select distinct limit_name from refundd.limit_rules order by limit_name";
 
@@ -105,10 +109,10 @@ const PAGES: &str = "
      where finished_at > timestamptz 'epoch' + $1 * interval '1 microsecond' - interval '1 minute'
        and finished_at < timestamptz 'epoch' + $2 * interval '1 microsecond' + interval '1 day'";
 
-// `:channel` are the channels that need a permit of this limit.
-// After a change of a channel's settings, nodes may send under the old settings for a minute. A send without a permit
-// in that minute is no offence. An inquiry without a permit of this limit is none either: inquiries may have their
-// own limits. The statement looks each permit up by the ledger's key; a join would hash the whole ledger each time.
+// `:sends_of` and `:inquiries_of` are the channels whose sends and whose inquiries need a permit of this limit.
+// After a change of a channel's settings, nodes may send under the old settings for a minute. A request without a permit
+// in that minute is no offence. The statement looks each permit up by the ledger's key; a join would hash the whole ledger
+// each time.
 const CHECK_JOURNAL: Statement = statement!(
     "
     select count(*) filter (where s.is_ours) as first_bytes,
@@ -120,9 +124,9 @@ const CHECK_JOURNAL: Statement = statement!(
                               where p.limit_name = :limit_name and p.window_start = n.opens and p.ordinal = n.ordinal), false) as is_known,
                    coalesce(n.opens >= timestamptz 'epoch' + :permits_from_us * interval '1 microsecond'
                             and n.opens < timestamptz 'epoch' + :permits_to_us * interval '1 microsecond', false) as is_ours,
-                   a.kind = 'send' and n.opens is null and a.started_at > c.published_at + interval '1 minute'
-                   and a.started_at >= timestamptz 'epoch' + :sends_from_us * interval '1 microsecond'
-                   and a.started_at < timestamptz 'epoch' + :sends_to_us * interval '1 microsecond' as is_bare,
+                   n.opens is null and a.started_at > c.published_at + interval '1 minute'
+                   and a.started_at >= timestamptz 'epoch' + :requests_from_us * interval '1 microsecond'
+                   and a.started_at < timestamptz 'epoch' + :requests_to_us * interval '1 microsecond' as is_bare,
                    exists (select from refundd.attempts b
                             where b.refund_id = a.refund_id and b.id < a.id and b.kind in ('send', 'inquiry') and b.started_at is not null
                               and b.finished_at > n.opens - interval '1 day' -- so that Postgres skips older months
@@ -134,7 +138,8 @@ const CHECK_JOURNAL: Statement = statement!(
                      from unnest(string_to_array(a.permit, ',')) i where starts_with(i, :limit_name || '@') limit 1) n on true
               left join refundd.channels c on c.channel = a.channel
              where a.id > :after_id and a.id <= :to_id and a.kind in ('send', 'inquiry') and a.started_at is not null
-               and (n.opens is not null or a.channel = any(:channel::text[]))
+               and (n.opens is not null or a.kind = 'send' and a.channel = any(:sends_of::text[])
+                    or a.kind = 'inquiry' and a.channel = any(:inquiries_of::text[]))
             offset 0) s"
 );
 
@@ -159,18 +164,26 @@ impl Store {
     /// All channels and limits that can be proven.
     pub async fn provable(&self) -> Result<Provable, StoreError> {
         let rows = sqlx::query(CHANNELS).all(&self.db.patient()).await.doing("list the channels")?;
-        let channels: Vec<(String, Vec<String>)> =
-            rows.iter().map(|row| (row.get("channel"), row.get("limits"))).collect();
+        let mut known = Provable::default();
+        for row in &rows {
+            let (channel, limits, inquiry) =
+                (row.get::<String, _>("channel"), setting(row, "limits"), setting(row, "inquiry"));
+            if inquiry.is_object() {
+                let own = Some(&inquiry["limits"]).filter(|own| own.is_array());
+                known.inquiries.push((channel.clone(), names(own.unwrap_or(&limits))));
+            }
+            known.channels.push((channel, names(&limits)));
+        }
         let ruled: Vec<String> = sqlx::query_scalar(RULED)
             .all(&self.db.patient())
             .await
             .doing("list the limits that had rules")?;
         let spent = self.limits_with_permits().await?.into_iter().map(String::from);
-        let named = channels.iter().flat_map(|(_, limits)| limits.iter().cloned());
-        let mut limits: Vec<String> = ruled.into_iter().chain(spent).chain(named).collect();
-        limits.sort_unstable();
-        limits.dedup();
-        Ok(Provable { channels, limits })
+        let named = known.channels.iter().chain(&known.inquiries).flat_map(|(_, limits)| limits.clone());
+        known.limits = ruled.into_iter().chain(spent).chain(named).collect();
+        known.limits.sort_unstable();
+        known.limits.dedup();
+        Ok(known)
     }
 
     /// When the oldest permit in the ledger opened, in us since 1970; `None` without permits.
@@ -224,10 +237,10 @@ impl Store {
         query: &JournalQuery<'_>,
         mut seen: impl FnMut(i64, i64),
     ) -> Result<JournalCheck, StoreError> {
-        let JournalQuery { limit, permits, sends, channels } = query;
+        let JournalQuery { limit, permits, requests, sends_of, inquiries_of } = query;
         let pages = sqlx::query(PAGES)
-            .bind(permits.from_us.min(sends.from_us))
-            .bind(permits.to_us.max(sends.to_us))
+            .bind(permits.from_us.min(requests.from_us))
+            .bind(permits.to_us.max(requests.to_us))
             .one(&self.db.patient())
             .await
             .doing("find the period in the journal")?;
@@ -244,11 +257,12 @@ impl Store {
                 limit_name: limit,
                 after_id: after,
                 to_id: last.min(after + PAGE),
-                channel: channels,
+                sends_of: sends_of,
+                inquiries_of: inquiries_of,
                 permits_from_us: permits.from_us,
                 permits_to_us: permits.to_us,
-                sends_from_us: sends.from_us,
-                sends_to_us: sends.to_us,
+                requests_from_us: requests.from_us,
+                requests_to_us: requests.to_us,
             );
             let row = query.one(&self.db.patient()).await.doing("compare the journal with the ledger")?;
             check.first_bytes += u64::try_from(row.get::<i64, _>("first_bytes")).unwrap_or(0);
@@ -260,4 +274,16 @@ impl Store {
         }
         Ok(check)
     }
+}
+
+/// A part of a channel's published settings.
+fn setting(row: &PgRow, part: &str) -> Value {
+    let text: Option<&str> = row.get(part);
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// The names of the limits in a list of a channel's settings.
+fn names(limits: &Value) -> Vec<String> {
+    let limits = limits.as_array().into_iter().flatten();
+    limits.filter_map(|limit| Some(limit["name"].as_str()?.to_owned())).collect()
 }

@@ -2,6 +2,7 @@
 
 mod days;
 mod dropped;
+mod inquiries;
 mod short;
 
 use std::process::{Command, Output};
