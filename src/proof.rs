@@ -13,8 +13,8 @@ use jiff::{SpanRelativeTo, Timestamp};
 
 use crate::prove::{Findings, History, Opening, Period, Prover, Scope};
 use crate::store::{JournalCheck, JournalQuery, Provable, Store, StoreError};
-use limits::channels_with;
 pub use limits::limits_of;
+use limits::{channels_with, names_of};
 
 /// A moment as people write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +116,8 @@ pub fn period(from: When, to: When, now: Timestamp, clocks: Duration) -> Result<
 #[derive(Debug)]
 pub struct Proved {
     pub limit: String,
+    /// The names of the limit's shares, whose permits count together as the limit's. Empty if nodes do not count by shares.
+    shares: Vec<String>,
     period: Period,
     history: History,
     scope: Scope,
@@ -182,11 +184,12 @@ pub async fn prove_one(
     clocks: Duration,
     tell: &mut (dyn FnMut(fmt::Arguments<'_>) + Send),
 ) -> Result<Proved, StoreError> {
-    let mut oldest = store.oldest_permit_us(&limit).await?;
+    let names = names_of(&limit, known);
+    let mut oldest = store.oldest_permit_us(&names).await?;
     loop {
         let at = Horizon { oldest, now_us: now.as_microsecond() };
         let proved = prove_from(store, known, &limit, period, at, clocks, tell).await?;
-        let still_oldest = store.oldest_permit_us(&limit).await?;
+        let still_oldest = store.oldest_permit_us(&names).await?;
         // Without permits nothing could be dropped.
         if oldest.is_none() || still_oldest == oldest {
             return Ok(proved);
@@ -238,7 +241,7 @@ async fn prove_from(
         // The program ends.
         Err(_) => std::future::pending().await,
     };
-    let mut journal_check = JournalCheck::default();
+    let (names, mut journal_check) = (names_of(limit, known), JournalCheck::default());
     if !scope.provable.is_empty() {
         let (mut openings, reads) = (0_u64, prover.reads());
         let see = |opening: &Opening| {
@@ -246,9 +249,9 @@ async fn prove_from(
             openings += 1;
             tell(format_args!("limit {limit}: {openings} times with permits counted"));
         };
-        store.each_opening(limit, reads, see).await?;
+        store.each_opening(&names, reads, see).await?;
         let question = JournalQuery {
-            limit,
+            names: &names,
             permits: scope.counted,
             requests: scope.provable,
             sends_of: &channels_with(limit, &known.channels),
@@ -261,8 +264,8 @@ async fn prove_from(
     }
     let journal_since = store.journal_since().await?;
     let journal_since = journal_since.filter(|since| since.as_microsecond() > scope.counted.from_us);
-    let (limit, findings) = (limit.to_owned(), prover.finish());
-    Ok(Proved { limit, period, history, scope, findings, journal_check, journal_since })
+    let (limit, findings, shares) = (limit.to_owned(), prover.finish(), names.into_iter().skip(1).collect());
+    Ok(Proved { limit, shares, period, history, scope, findings, journal_check, journal_since })
 }
 
 #[cfg(test)]

@@ -50,6 +50,9 @@ pub struct Opening {
     pub others: u64,
     /// The greatest number of a permit among them.
     pub top: u64,
+    /// How many of these permits belong to shares of the limit. One node counts a share alone, so two shares may have a slot
+    /// at one moment.
+    pub in_shares: u64,
 }
 
 impl Opening {

@@ -1,4 +1,4 @@
-//! Which limits a channel has, and which channels need the permits of a limit.
+//! Which limits a channel has, which channels need the permits of a limit, and what these are named after.
 
 use crate::store::Provable;
 
@@ -23,6 +23,17 @@ pub fn limits_of(channel: &str, known: &Provable) -> Option<Vec<String>> {
     };
     let derived = known.limits.iter().filter(|limit| is_derived(limit) && !limits.contains(limit));
     Some(limits.iter().chain(derived).cloned().collect())
+}
+
+/// The names of a limit's permits: its own, and those of its shares if nodes count it by shares.
+pub(super) fn names_of(limit: &str, known: &Provable) -> Vec<String> {
+    let is_shared_out = known.local_shares.iter().any(|one| one == limit);
+    let is_share = |name: &&String| {
+        let number = || name.strip_prefix(limit)?.strip_prefix(".share")?.parse::<u32>().ok();
+        is_shared_out && number().is_some()
+    };
+    let shares = known.limits.iter().filter(is_share).cloned();
+    std::iter::once(limit.to_owned()).chain(shares).collect()
 }
 
 /// The channels among these that name a limit.

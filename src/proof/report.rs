@@ -2,6 +2,8 @@
 //!
 //! The module proves nothing itself.
 
+mod sum;
+
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use crate::limiter::Rule;
 use crate::prove::{CountedSpans, Measure, Period, RulePeriod, SpanCount, Why};
 use crate::refund::text::{counted, shown};
 use crate::store::Offence;
+pub use sum::lines_and_sum;
 
 pub fn time(us: i64) -> String {
     Timestamp::from_microsecond(us).map_or_else(|_| format!("{us} us"), |at| at.to_string())
@@ -75,36 +78,6 @@ pub fn text(period: Period, all: &[Proved]) -> String {
     page
 }
 
-/// One line for each limit, and one for all: how many held, and how many permits were spent.
-pub fn lines_and_sum(period: Period, all: &[Proved], unlimited: &[&str]) -> String {
-    let mut page = format!("From {}\n\n", from_to(period));
-    let _ = writeln!(page, "{:<10} {:<24} {:>10} {:>11}", "VERDICT", "LIMIT", "PERMITS", "FIRST BYTES");
-    let mut permits = 0;
-    for proved in all {
-        let (findings, journal) = (&proved.findings, &proved.journal_check);
-        let spent = findings.refunds + findings.others;
-        permits += spent;
-        let (verdict, limit) = (proved.verdict().as_str(), shown(&proved.limit));
-        let _ = write!(page, "{verdict:<10} {limit:<24} {spent:>10} {:>11}", journal.first_bytes);
-        let is_kept = proved.verdict() == Verdict::Kept && proved.scope.unproven.is_empty();
-        let _ = if is_kept { writeln!(page) } else { writeln!(page, "  {}", sentence(proved)) };
-    }
-    let count = |wanted: Verdict| all.iter().filter(|proved| proved.verdict() == wanted).count();
-    let _ = writeln!(
-        page,
-        "\n{}: {} held, {} broken, {} unproven; {} spent",
-        counted(all.len() as u64, "limit"),
-        count(Verdict::Kept),
-        count(Verdict::Broken),
-        count(Verdict::Unproven),
-        counted(permits, "permit"),
-    );
-    if !unlimited.is_empty() {
-        let _ = writeln!(page, "Unlimited channels have nothing to prove: {}", shown(&unlimited.join(", ")));
-    }
-    page
-}
-
 /// The findings about one limit: each with its label.
 pub fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
@@ -116,6 +89,10 @@ pub fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
             label,
             format!("{}, since {} ({})", words(rule_period), time(rule_period.since_us), rule_period.node),
         ));
+    }
+    if !proved.shares.is_empty() {
+        let shares = counted(proved.shares.len() as u64, "share");
+        lines.push(("shares", format!("{shares}, whose permits count together")));
     }
     let findings = &proved.findings;
     if !proved.scope.provable.is_empty() {
@@ -244,7 +221,7 @@ pub fn json(period: Period, all: &[Proved]) -> Value {
 }
 
 fn one(proved: &Proved) -> Value {
-    let Proved { limit, period, history, scope, findings, journal_check, journal_since } = proved;
+    let Proved { limit, shares, period, history, scope, findings, journal_check, journal_since } = proved;
     let rules = history.within(*period).filter(|rule_period| rule_period.since_us != i64::MIN);
     let rules = rules.map(|rule_period| {
         json!({ "rule": words(rule_period), "text": rule_period.text, "since": time(rule_period.since_us), "node": rule_period.node })
@@ -255,6 +232,7 @@ fn one(proved: &Proved) -> Value {
     let provable = scope.provable;
     json!({
         "limit": limit,
+        "shares": shares,
         "verdict": proved.verdict().as_str(),
         "rules": rules.collect::<Vec<_>>(),
         "proven": (!provable.is_empty()).then(|| json!({ "from": time(provable.from_us), "to": time(provable.to_us) })),

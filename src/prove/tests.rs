@@ -13,7 +13,7 @@ const DAY: i64 = 86_400 * S;
 const NOON: i64 = 20_000 * DAY + DAY / 2;
 
 fn at(at_us: i64, count: u64) -> Opening {
-    Opening { at_us, refunds: count, others: 0, top: count }
+    Opening { at_us, refunds: count, others: 0, top: count, in_shares: 0 }
 }
 
 fn history(rules: &[(i64, &str)]) -> History {
@@ -84,6 +84,20 @@ fn slots_closer_than_their_spacing_break_the_pace() {
     let close = prove(&history, &[at(NOON, 1), at(NOON + 509_999, 1)]);
     assert_eq!(close.broken.first[0].measure, Measure::Gap);
     assert_eq!(prove(&history, &[at(NOON, 2)]).broken.first[0].measure, Measure::Gap);
+}
+
+#[test]
+fn shares_may_have_a_slot_at_one_moment_and_no_span_above_the_rule() {
+    let history = since_ever(r#"{"algorithm":"paced","permits":2,"per_us":1000000,"lateness_us":20000}"#);
+    let shared_out = |at_us: i64, count: u64| Opening { in_shares: count, ..at(at_us, count) };
+    let kept = prove(&history, &[shared_out(NOON, 2), shared_out(NOON + 1_020_000, 2)]);
+    assert_eq!((kept.spans, kept.broken.count, kept.closest), (2, 0, None));
+    let above = prove(&history, &[shared_out(NOON, 2), shared_out(NOON + 1_019_999, 1)]);
+    assert_eq!((above.broken.count, above.broken.first[0].measure), (1, Measure::Permits));
+    // Permits of the limit itself keep their distance, also with a share's permit between them.
+    let close = prove(&history, &[at(NOON, 1), shared_out(NOON + 100_000, 1), at(NOON + 509_999, 1)]);
+    let gaps = close.broken.first.iter().filter(|span| span.measure == Measure::Gap).count();
+    assert_eq!(gaps, 1, "{close:?}");
 }
 
 #[test]
@@ -218,7 +232,7 @@ proptest! {
             .iter()
             .map(|(step, refunds, others)| {
                 time += step;
-                Opening { at_us: time, refunds: *refunds, others: *others, top: 1 }
+                Opening { at_us: time, refunds: *refunds, others: *others, top: 1, in_shares: 0 }
             })
             .collect();
         let findings = prove(&since_ever(&rule), &openings);

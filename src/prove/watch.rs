@@ -46,7 +46,7 @@ enum Counting {
         grid: Grid,
         open: Option<(Period, u64, u64)>,
     },
-    /// Openings less than one span apart, and the sum of their permits.
+    /// Openings less than one span apart, the sum of their permits, and the last opening with a permit of no share.
     Spans {
         length: i64,
         openings: VecDeque<(i64, u64)>,
@@ -123,11 +123,12 @@ impl RuleWatch {
                 }
                 openings.push_back((at, opening.count()));
                 *sum += opening.count();
-                let before = last.replace(at);
+                let in_slots = opening.count().saturating_sub(opening.in_shares);
+                let before = if in_slots > 0 { last.replace(at) } else { None };
                 for (first, sum) in full {
                     self.judge_span(first, sum, findings);
                 }
-                if opening.count() > 1 {
+                if in_slots > 1 {
                     self.judge_gap(at, at, findings);
                 }
                 if let Some(before) = before {

@@ -6,34 +6,25 @@
 //! Nodes add rows only at the end, and old rows are dropped only at the beginning: `proof` notices a day that is dropped
 //! meanwhile.
 
+mod provable;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
-use serde_json::Value;
 use sqlx::Row;
-use sqlx::postgres::PgRow;
 
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
 use crate::prove::{Opening, Period};
-
-/// The channels and limits that can be proven.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Provable {
-    /// Each channel with the limits that its newest settings name for its sends.
-    pub channels: Vec<(String, Vec<String>)>,
-    /// Each channel that makes inquiries, with the limits of these: their own, or those of the sends.
-    pub inquiries: Vec<(String, Vec<String>)>,
-    /// Every limit that ever had a rule or a permit, or that a channel names.
-    pub limits: Vec<String>,
-}
+pub use provable::Provable;
 
 /// The question to the journal about one limit.
 #[derive(Debug, Clone)]
 pub struct JournalQuery<'a> {
-    pub limit: &'a str,
+    /// The names of the limit's permits: its own, and those of its shares.
+    pub names: &'a [String],
     /// The period of the permits.
     pub permits: Period,
     /// The period of the requests: each first byte in it needs a permit.
@@ -76,13 +67,11 @@ const PAGE: i64 = 10_000;
 
 const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
 
-const CHANNELS: &str = "
-    select channel, (settings -> 'limits')::text as limits, (settings -> 'inquiry')::text as inquiry
-      from refundd.channels order by channel";
-
-const RULED: &str = "select distinct limit_name from refundd.limit_rules order by limit_name";
-
-const OLDEST: &str = "select (extract(epoch from min(window_start)) * 1000000)::bigint from refundd.permits where limit_name = $1";
+const OLDEST: &str = "
+    select min(o.at_us)
+      from unnest($1::text[]) n (name)
+      cross join lateral (select (extract(epoch from min(window_start)) * 1000000)::bigint as at_us
+                            from refundd.permits where limit_name = n.name) o";
 
 // Nothing is proven of a day that lies far ahead. A forged one might not be countable in microseconds.
 const AGREED_DAYS: &str = "
@@ -90,15 +79,22 @@ const AGREED_DAYS: &str = "
       from refundd.zone_days
      where zone = $1 and begins_at > timestamptz 'epoch' and begins_at < now() + interval '7 days'";
 
+// The first name is the limit's own, and the others are those of its shares. The inner limit lets the statement read each
+// name's part of the index no further than one page.
 const OPENINGS: Statement = statement!(
     "
-    select (extract(epoch from window_start) * 1000000)::bigint as at_us, count(refund_id) as refunds,
-           count(*) - count(refund_id) as others, max(ordinal)::bigint as top
-      from refundd.permits
-     where limit_name = :limit_name
-       and window_start > timestamptz 'epoch' + :after_us * interval '1 microsecond'
-       and window_start < timestamptz 'epoch' + :to_us * interval '1 microsecond'
-     group by window_start order by window_start limit :most"
+    select o.at_us, sum(o.refunds)::bigint as refunds, sum(o.others)::bigint as others, max(o.top) as top,
+           coalesce(sum(o.refunds + o.others) filter (where n.nth > 1), 0)::bigint as in_shares
+      from unnest(:name::text[]) with ordinality n (name, nth)
+      cross join lateral (
+           select (extract(epoch from window_start) * 1000000)::bigint as at_us, count(refund_id) as refunds,
+                  count(*) - count(refund_id) as others, max(ordinal)::bigint as top
+             from refundd.permits
+            where limit_name = n.name
+              and window_start > timestamptz 'epoch' + :after_us * interval '1 microsecond'
+              and window_start < timestamptz 'epoch' + :to_us * interval '1 microsecond'
+            group by window_start order by window_start limit :most) o
+     group by o.at_us order by o.at_us limit :most"
 );
 
 // `id + 0` keeps the planner off the index on `id`, which it would walk from its end. The journal gets an attempt
@@ -111,8 +107,8 @@ const PAGES: &str = "
 
 // `:sends_of` and `:inquiries_of` are the channels whose sends and whose inquiries need a permit of this limit.
 // After a change of a channel's settings, nodes may send under the old settings for a minute. A request without a permit
-// in that minute is no offence. The statement looks each permit up by the ledger's key; a join would hash the whole ledger
-// each time.
+// in that minute is no offence. A permit of any share is a permit of the limit. The statement looks each permit up by the
+// ledger's key; a join would hash the whole ledger each time.
 const CHECK_JOURNAL: Statement = statement!(
     "
     select count(*) filter (where s.is_ours) as first_bytes,
@@ -121,7 +117,7 @@ const CHECK_JOURNAL: Statement = statement!(
            count(*) filter (where s.is_ours and s.is_again) as again, min(s.refund_id) filter (where s.is_ours and s.is_again) as again_id
       from (select a.refund_id,
                    coalesce((select p.refund_id = a.refund_id from refundd.permits p
-                              where p.limit_name = :limit_name and p.window_start = n.opens and p.ordinal = n.ordinal), false) as is_known,
+                              where p.limit_name = n.name and p.window_start = n.opens and p.ordinal = n.ordinal), false) as is_known,
                    coalesce(n.opens >= timestamptz 'epoch' + :permits_from_us * interval '1 microsecond'
                             and n.opens < timestamptz 'epoch' + :permits_to_us * interval '1 microsecond', false) as is_ours,
                    n.opens is null and a.started_at > c.published_at + interval '1 minute'
@@ -133,9 +129,9 @@ const CHECK_JOURNAL: Statement = statement!(
                               and n.item = any(string_to_array(b.permit, ','))) as is_again
               from refundd.attempts a
               left join lateral (
-                   select i as item, split_part(substr(i, length(:limit_name) + 2), '#', 1)::timestamptz as opens,
+                   select i as item, split_part(i, '@', 1) as name, split_part(split_part(i, '@', 2), '#', 1)::timestamptz as opens,
                           split_part(i, '#', 2)::bigint as ordinal
-                     from unnest(string_to_array(a.permit, ',')) i where starts_with(i, :limit_name || '@') limit 1) n on true
+                     from unnest(string_to_array(a.permit, ',')) i where split_part(i, '@', 1) = any(:name::text[]) limit 1) n on true
               left join refundd.channels c on c.channel = a.channel
              where a.id > :after_id and a.id <= :to_id and a.kind in ('send', 'inquiry') and a.started_at is not null
                and (n.opens is not null or a.kind = 'send' and a.channel = any(:sends_of::text[])
@@ -145,8 +141,8 @@ const CHECK_JOURNAL: Statement = statement!(
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("now", NOW),
-    ("provable_channels", CHANNELS),
-    ("ruled_limits", RULED),
+    ("provable_channels", provable::CHANNELS),
+    ("ruled_limits", provable::RULED),
     ("oldest_permit", OLDEST),
     ("agreed_days", AGREED_DAYS),
     ("openings", OPENINGS.sql),
@@ -161,34 +157,9 @@ impl Store {
         Ok(Timestamp::from_microsecond(us).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
-    /// All channels and limits that can be proven.
-    pub async fn provable(&self) -> Result<Provable, StoreError> {
-        let rows = sqlx::query(CHANNELS).all(&self.db.patient()).await.doing("list the channels")?;
-        let mut known = Provable::default();
-        for row in &rows {
-            let (channel, limits, inquiry) =
-                (row.get::<String, _>("channel"), setting(row, "limits"), setting(row, "inquiry"));
-            if inquiry.is_object() {
-                let own = Some(&inquiry["limits"]).filter(|own| own.is_array());
-                known.inquiries.push((channel.clone(), names(own.unwrap_or(&limits))));
-            }
-            known.channels.push((channel, names(&limits)));
-        }
-        let ruled: Vec<String> = sqlx::query_scalar(RULED)
-            .all(&self.db.patient())
-            .await
-            .doing("list the limits that had rules")?;
-        let spent = self.limits_with_permits().await?.into_iter().map(String::from);
-        let named = known.channels.iter().chain(&known.inquiries).flat_map(|(_, limits)| limits.clone());
-        known.limits = ruled.into_iter().chain(spent).chain(named).collect();
-        known.limits.sort_unstable();
-        known.limits.dedup();
-        Ok(known)
-    }
-
-    /// When the oldest permit in the ledger opened, in us since 1970; `None` without permits.
-    pub async fn oldest_permit_us(&self, limit: &str) -> Result<Option<i64>, StoreError> {
-        let oldest = sqlx::query_scalar(OLDEST).bind(limit).one(&self.db.patient()).await;
+    /// When the oldest permit in the ledger under one of these names opened, in us since 1970; `None` without permits.
+    pub async fn oldest_permit_us(&self, names: &[String]) -> Result<Option<i64>, StoreError> {
+        let oldest = sqlx::query_scalar(OLDEST).bind(names).one(&self.db.patient()).await;
         oldest.doing("look for the oldest permit")
     }
 
@@ -203,16 +174,17 @@ impl Store {
         Ok(days.collect())
     }
 
-    /// Calls `see` with each opening of permits in a period, in order of time.
+    /// Calls `see` with each opening of permits in a period, in order of time: of a limit by its own name, which comes first,
+    /// and by the names of its shares.
     pub async fn each_opening(
         &self,
-        limit: &str,
+        names: &[String],
         period: Period,
         mut see: impl FnMut(&Opening),
     ) -> Result<(), StoreError> {
         let mut after = period.from_us - 1;
         loop {
-            let query = bind!(OPENINGS, limit_name: limit, after_us: after, to_us: period.to_us, most: PAGE);
+            let query = bind!(OPENINGS, name: names, after_us: after, to_us: period.to_us, most: PAGE);
             let rows = query.all(&self.db.patient()).await.doing("read the ledger of permits")?;
             for row in &rows {
                 let count = |column| u64::try_from(row.get::<i64, _>(column)).unwrap_or(0);
@@ -222,6 +194,7 @@ impl Store {
                     refunds: count("refunds"),
                     others: count("others"),
                     top: count("top"),
+                    in_shares: count("in_shares"),
                 });
             }
             if i64::try_from(rows.len()).unwrap_or(PAGE) < PAGE {
@@ -237,7 +210,7 @@ impl Store {
         query: &JournalQuery<'_>,
         mut seen: impl FnMut(i64, i64),
     ) -> Result<JournalCheck, StoreError> {
-        let JournalQuery { limit, permits, requests, sends_of, inquiries_of } = query;
+        let JournalQuery { names, permits, requests, sends_of, inquiries_of } = query;
         let pages = sqlx::query(PAGES)
             .bind(permits.from_us.min(requests.from_us))
             .bind(permits.to_us.max(requests.to_us))
@@ -254,7 +227,7 @@ impl Store {
         while after < last {
             let query = bind!(
                 CHECK_JOURNAL,
-                limit_name: limit,
+                name: names,
                 after_id: after,
                 to_id: last.min(after + PAGE),
                 sends_of: sends_of,
@@ -274,16 +247,4 @@ impl Store {
         }
         Ok(check)
     }
-}
-
-/// A part of a channel's published settings.
-fn setting(row: &PgRow, part: &str) -> Value {
-    let text: Option<&str> = row.get(part);
-    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
-}
-
-/// The names of the limits in a list of a channel's settings.
-fn names(limits: &Value) -> Vec<String> {
-    let limits = limits.as_array().into_iter().flatten();
-    limits.filter_map(|limit| Some(limit["name"].as_str()?.to_owned())).collect()
 }

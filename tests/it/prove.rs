@@ -3,6 +3,7 @@
 mod days;
 mod dropped;
 mod inquiries;
+mod shares;
 mod short;
 
 use std::process::{Command, Output};
@@ -141,9 +142,9 @@ async fn all_limits_are_proven_at_once_with_a_line_for_each_and_their_sum() {
     assert!(page.contains("broken     other ") && page.contains("1 held, 1 broken"), "{page}");
 }
 
-#[tokio::test]
-async fn a_first_byte_without_a_permit_of_its_own_is_found() {
-    let scratch = sent(FIXED, 20).await;
+/// Writes sends without a permit of their own into the journal of a limit that two nodes kept: `prove` finds each.
+async fn finds_first_bytes_without_a_permit_of_their_own(rule: &str) {
+    let scratch = sent(rule, 20).await;
     // The settings a minute old and more: a first byte without a permit cannot be of those before.
     scratch.sql("update refundd.channels set published_at = now() - interval '10 minutes'").await;
     assert_eq!(prove(&scratch, &["--channel", "acme"]).status.code(), Some(0));
@@ -170,6 +171,11 @@ async fn a_first_byte_without_a_permit_of_its_own_is_found() {
         );
     }
     assert!(text(&prove(&scratch, &["--limit", "acme"])).contains("refundd review show 7"));
+}
+
+#[tokio::test]
+async fn a_first_byte_without_a_permit_of_its_own_is_found() {
+    finds_first_bytes_without_a_permit_of_their_own(FIXED).await;
 }
 
 #[tokio::test]

@@ -21,7 +21,10 @@ async fn asked(limits: &str, inquiry: &str) -> Scratch {
     scratch.insert("acme", "R-", 3).await;
     until("all are unknown", async || scratch.count(State::Unknown).await == 3).await;
     scratch
-        .sql("update refundd.refunds set inquire_at = now(), uncertain_at = now() - interval '10 seconds' where inquire_at is not null")
+        .sql(
+            "update refundd.refunds set inquire_at = now(), uncertain_at = now() - interval '10 seconds'
+              where inquire_at is not null",
+        )
         .await;
     until("all are settled", async || scratch.count(State::Succeeded).await == 3).await;
     node.stop().await;

@@ -1,0 +1,41 @@
+//! Many proofs in short, for people.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+
+use super::super::{Proved, Verdict};
+use super::{from_to, sentence};
+use crate::prove::Period;
+use crate::refund::text::{counted, shown};
+
+/// One line for each limit, and one for all: how many held, and how many permits were spent.
+pub fn lines_and_sum(period: Period, all: &[Proved], unlimited: &[&str]) -> String {
+    let mut page = format!("From {}\n\n", from_to(period));
+    let _ = writeln!(page, "{:<10} {:<24} {:>10} {:>11}", "VERDICT", "LIMIT", "PERMITS", "FIRST BYTES");
+    let shares: HashSet<&str> = all.iter().flat_map(|proved| &proved.shares).map(String::as_str).collect();
+    let mut permits = 0;
+    for proved in all {
+        let (findings, journal) = (&proved.findings, &proved.journal_check);
+        let spent = findings.refunds + findings.others;
+        // The limit of a share has the share's permits, too.
+        permits += if shares.contains(proved.limit.as_str()) { 0 } else { spent };
+        let (verdict, limit) = (proved.verdict().as_str(), shown(&proved.limit));
+        let _ = write!(page, "{verdict:<10} {limit:<24} {spent:>10} {:>11}", journal.first_bytes);
+        let is_kept = proved.verdict() == Verdict::Kept && proved.scope.unproven.is_empty();
+        let _ = if is_kept { writeln!(page) } else { writeln!(page, "  {}", sentence(proved)) };
+    }
+    let count = |wanted: Verdict| all.iter().filter(|proved| proved.verdict() == wanted).count();
+    let _ = writeln!(
+        page,
+        "\n{}: {} held, {} broken, {} unproven; {} spent",
+        counted(all.len() as u64, "limit"),
+        count(Verdict::Kept),
+        count(Verdict::Broken),
+        count(Verdict::Unproven),
+        counted(permits, "permit"),
+    );
+    if !unlimited.is_empty() {
+        let _ = writeln!(page, "Unlimited channels have nothing to prove: {}", shown(&unlimited.join(", ")));
+    }
+    page
+}
