@@ -123,6 +123,7 @@ impl Heartbeat {
         self.without_share.retain(|name, _| {
             let is_run = running.limits.iter().any(|l| l.name == *name && l.placement != Placement::Shared);
             if !is_run {
+                self.node.metrics.limit_has_stricter_rule(name, false);
                 self.node.status_report.note_other_shares(name, None);
             }
             is_run
@@ -157,6 +158,7 @@ impl Heartbeat {
             ReservedShare::CountedOtherwise(other) => Some(other.to_string()),
             ReservedShare::Own(_) | ReservedShare::AllTaken => None,
         };
+        self.node.metrics.limit_has_stricter_rule(&limit.name, other.is_some());
         self.node.status_report.note_other_shares(&limit.name, other);
         if matches!(reserved, ReservedShare::Own(_)) {
             self.without_share.remove(&limit.name);
@@ -255,8 +257,15 @@ impl Heartbeat {
             self.node.departures.send_modify(|times| *times += 1);
         }
         self.others = peers.others;
-        // If all nodes have the same file, no stricter rule is another node's.
-        let can_rule = |limit: &LimitName| differs && running.limits.iter().any(|own| own.name == *limit);
+        // If all nodes have the same file, no stricter rule is another node's. Names with a dot are shares and slowed limits.
+        let is_run = |limit: &LimitName| {
+            running.limits.iter().any(|own| {
+                let rest = limit.as_str().strip_prefix(own.name.as_str());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            })
+        };
+        let can_rule =
+            |limit: &LimitName| self.without_share.contains_key(limit) || differs && is_run(limit);
         for limit in self.node.status_report.end_stricter_rules(can_rule) {
             self.node.metrics.limit_has_stricter_rule(&limit, false);
         }
