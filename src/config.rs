@@ -56,9 +56,9 @@ use crate::bucket::BucketKind;
 use crate::caller::{Caller, Callers, Names};
 use crate::channel::Channel;
 use crate::limiter::Limit;
+use crate::refund::AmountBounds;
 use crate::refund::draft::DraftLaws;
 use crate::refund::id::{ChannelName, LimitName};
-use crate::refund::AmountBounds;
 use secrecy::ExposeSecret;
 
 pub use self::bucket::BucketSection;

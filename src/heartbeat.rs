@@ -264,8 +264,7 @@ impl Heartbeat {
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             })
         };
-        let can_rule =
-            |limit: &LimitName| self.without_share.contains_key(limit) || differs && is_run(limit);
+        let can_rule = |limit: &LimitName| self.without_share.contains_key(limit) || differs && is_run(limit);
         for limit in self.node.status_report.end_stricter_rules(can_rule) {
             self.node.metrics.limit_has_stricter_rule(&limit, false);
         }

@@ -89,7 +89,9 @@ pub(super) async fn import(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let is_input = args.file == Path::new("-");
     if args.expect.is_some() && (is_input || is_pipe()) {
         let what = if is_input { "standard input".to_owned() } else { args.file.display().to_string() };
-        eprintln!("refundd: --expect reads the file twice, and {what} can be read only once: save it as a file");
+        eprintln!(
+            "refundd: --expect reads the file twice, and {what} can be read only once: save it as a file"
+        );
         return Ok(ExitCode::from(2));
     }
     let store = super::store(&config.postgres).await?;

@@ -11,7 +11,7 @@ use anyhow::bail;
 use crate::config::duration;
 use crate::desk::channel::SuspensionStatus;
 use crate::refund::text::shown;
-use crate::store::{SuspensionEnd, Pause, Resumed, Store, SuspendedBy, Suspension};
+use crate::store::{Pause, Resumed, Store, SuspendedBy, Suspension, SuspensionEnd};
 
 /// The exit code of `resume` when nothing was suspended for that cause.
 const WAS_NOT: u8 = 3;

@@ -39,7 +39,8 @@ pub(super) struct Args {
 }
 
 /// Stands in place of what Redis would say.
-const UNASKED: &str = "Redis was not asked: this user cannot use the whole configuration file. `refundd check` says why.";
+const UNASKED: &str =
+    "Redis was not asked: this user cannot use the whole configuration file. `refundd check` says why.";
 
 /// `config` is `None` if the file has faults, or secrets that this user may not read.
 pub(super) async fn status(

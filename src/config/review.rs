@@ -22,14 +22,16 @@ pub(super) fn read(section: &Section<'_>) -> AmountBounds {
 }
 
 /// Warnings about callers whose proposals no other caller may approve, on all or on some of these channels.
-pub(super) fn warnings<'a>(callers: &Callers, channels: impl Iterator<Item = &'a ChannelName>) -> Vec<String> {
+pub(super) fn warnings<'a>(
+    callers: &Callers,
+    channels: impl Iterator<Item = &'a ChannelName>,
+) -> Vec<String> {
     let channels: Vec<&str> = channels.map(ChannelName::as_str).collect();
     let all = || callers.0.values();
     let reviewers = all().filter(|caller| caller.may.contains(&CallerScope::Review));
     let warning = |reviewer: &Caller| {
-        let others = || {
-            all().filter(|other| other.name != reviewer.name && other.may.contains(&CallerScope::Approve))
-        };
+        let others =
+            || all().filter(|other| other.name != reviewer.name && other.may.contains(&CallerScope::Approve));
         let has_approver = |channel: &str| others().any(|other| other.channels.has(channel));
         let alone: Vec<&str> = channels
             .iter()

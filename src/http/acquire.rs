@@ -77,10 +77,11 @@ pub(super) async fn acquire(
     let span = span::begin(&api.node.traces, &head.headers);
     // Spent permits must be written to the ledger even if the caller hangs up.
     let (node, of) = (api.node.clone(), Arc::clone(limit));
-    let answer = to_the_end(async move {
-        permits_for_others::acquire(&node, &of, wanted.permits, &wanted.caller).await
-    })
-    .await?;
+    let answer =
+        to_the_end(
+            async move { permits_for_others::acquire(&node, &of, wanted.permits, &wanted.caller).await },
+        )
+        .await?;
     span::end(span, &limit.name, &answer);
     match answer {
         Ok(AcquireOutcome::Granted { permits, left }) => {

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::named_channel::{in_path, is_known, no_such_channel};
 use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::desk::channel::SuspensionStatus;
-use crate::store::{SuspensionEnd, Pause, Paused, Resumed, Store, StoreError, SuspendedBy, Suspension};
+use crate::store::{Pause, Paused, Resumed, Store, StoreError, SuspendedBy, Suspension, SuspensionEnd};
 use wanted::{PauseVerb, Wanted};
 
 pub(super) use wanted::{read_pause, read_resume};

@@ -92,7 +92,8 @@ impl Readings<'_> {
             }
             paused.get_or_create_owned(&by_channel).set(channel.pause().is_some().into());
             cooling.get_or_create_owned(&by_channel).set(channel.suspension(Cooling).is_some().into());
-            let refused_for = channel.nothing_accepted.as_ref().map_or(Duration::ZERO, |refusing| refusing.lasts);
+            let refused_for =
+                channel.nothing_accepted.as_ref().map_or(Duration::ZERO, |refusing| refusing.lasts);
             nothing_accepted.get_or_create_owned(&by_channel).set(refused_for.as_secs_f64());
             full.get_or_create_owned(&by_channel).set(channel.full.into());
             nodes.get_or_create_owned(&by_channel).set(channel.run_by.len() as u64);

@@ -17,7 +17,7 @@ use super::connections::{Ask, Run};
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, timestamp};
 
-pub use by_people::{SuspensionEnd, Pause, Paused, Resumed, Seen};
+pub use by_people::{Pause, Paused, Resumed, Seen, SuspensionEnd};
 
 /// What suspends a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

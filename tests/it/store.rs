@@ -171,7 +171,9 @@ async fn a_paused_or_cooling_channel_lets_no_claim_through() {
     scratch.pause("acme", "maintenance", "ops").await;
     assert!(claim(&scratch, "a", &[unlimited(1)]).await.is_suspended);
     scratch.resume("acme").await;
-    scratch.sql("update refundd.channels set cool_until = now() + interval '1 minute', cool_reason = 'HTTP 429'").await;
+    scratch
+        .sql("update refundd.channels set cool_until = now() + interval '1 minute', cool_reason = 'HTTP 429'")
+        .await;
     assert!(claim(&scratch, "a", &[unlimited(1)]).await.is_suspended);
     scratch.sql("update refundd.channels set cool_until = now() - interval '1 second'").await;
     assert_eq!(claim(&scratch, "a", &[unlimited(1)]).await.leased.len(), 1);

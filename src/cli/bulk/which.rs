@@ -47,8 +47,12 @@ fn read_refs(file: &Path) -> anyhow::Result<Vec<String>> {
     let text =
         if file == Path::new("-") { std::io::read_to_string(stdin()) } else { std::fs::read_to_string(file) };
     let text = text.with_context(|| format!("failed to read {}", file.display()))?;
-    let refs: Vec<String> =
-        without_mark(&text).lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    let refs: Vec<String> = without_mark(&text)
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect();
     if refs.is_empty() {
         bail!("{} names no refund; write one refund_ref on each line; nothing was changed", file.display());
     }

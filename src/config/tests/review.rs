@@ -47,7 +47,9 @@ fn a_caller_whose_proposals_nobody_else_may_approve_is_warned_about() {
     let alone = warnings(&format!("{globex}{elsewhere}"));
     assert_eq!(
         alone,
-        ["caller `desk` may `review`, and no other caller may `approve` on `acme`, so only `refundd review approve` can approve what \
-          this caller proposes there"]
+        [
+            "caller `desk` may `review`, and no other caller may `approve` on `acme`, so only `refundd review approve` can approve what \
+          this caller proposes there"
+        ]
     );
 }

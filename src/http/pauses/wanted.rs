@@ -64,7 +64,11 @@ pub(in crate::http) fn read_pause(object: &Map<String, Value>, who: &Who) -> Res
         Some("none") => Seen::Nothing,
         _ => read_seen(object, ", or \"none\"", &mut wrong).map_or(Seen::Unsaid, Seen::Since),
     };
-    if wrong.is_empty() { Ok(Wanted { reason, by, verb: PauseVerb::Pause { lasts, seen } }) } else { Err(wrong) }
+    if wrong.is_empty() {
+        Ok(Wanted { reason, by, verb: PauseVerb::Pause { lasts, seen } })
+    } else {
+        Err(wrong)
+    }
 }
 
 /// When the suspension began that the one who asks saw.
@@ -102,7 +106,11 @@ pub(in crate::http) fn read_resume(
         }
     };
     let seen = read_seen(object, "", &mut wrong);
-    if wrong.is_empty() { Ok(Wanted { reason, by: who, verb: PauseVerb::End { by, seen } }) } else { Err(wrong) }
+    if wrong.is_empty() {
+        Ok(Wanted { reason, by: who, verb: PauseVerb::End { by, seen } })
+    } else {
+        Err(wrong)
+    }
 }
 
 /// Who acts: the caller, or, while the configuration has none, the name in the request.

@@ -36,8 +36,8 @@ async fn a_bank_that_hangs_keeps_all_slots() {
 #[tokio::test]
 async fn a_channel_that_waits_for_its_limit_is_no_alarm_of_nothing_moves() {
     let scratch = Scratch::new().await;
-    let daily =
-        LIMITED.replace("permits = 50\nper = \"1s\"", "permits = 1\nper = \"1d\"\nalgorithm = \"sliding_log\"");
+    let daily = LIMITED
+        .replace("permits = 50\nper = \"1s\"", "permits = 1\nper = \"1d\"\nalgorithm = \"sliding_log\"");
     let (node, mut watch) = healthy(&scratch, &daily).await;
     scratch.insert("acme", "R-", 5).await;
     status_says(&scratch, &daily, &["acme waits for limit `acme`"]).await;

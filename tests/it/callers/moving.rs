@@ -107,9 +107,7 @@ async fn refunds_that_were_saved_after_the_dry_run_stay_where_the_order_names_it
         scratch.pause(channel, "the bank is down", "test").await;
     }
     scratch.insert("acme", "R-", 1_002).await;
-    let order = |is_dry: bool, up_to: &Value| {
-        json!({ "to": "other", "all": true, "dry_run": is_dry, "up_to": up_to, "reason": "down", "by": "ann" })
-    };
+    let order = |is_dry: bool, up_to: &Value| json!({ "to": "other", "all": true, "dry_run": is_dry, "up_to": up_to, "reason": "down", "by": "ann" });
     let path = "/v1/channels/acme/move";
     let dry = json!({ "to": "other", "all": true, "dry_run": true });
     let dry = node.post(path, &dry).await.json();

@@ -133,7 +133,8 @@ async fn permits_for_others_stop_when_every_channel_with_the_limit_is_paused() {
 }
 
 #[tokio::test]
-async fn a_person_stops_and_decides_although_the_file_has_a_secret_that_only_nodes_may_read_and_other_faults() {
+async fn a_person_stops_and_decides_although_the_file_has_a_secret_that_only_nodes_may_read_and_other_faults()
+{
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", SHARED).await;
     scratch.insert("acme", "R-", 1).await;

@@ -103,7 +103,8 @@ async fn a_second_decision_of_the_same_people_in_the_same_words_is_an_event_of_i
     scratch.store.publish_second_person("a", &super::amounts::bounds(&[("EUR", 0)])).await.unwrap();
     scratch.decide(RefundId(1), State::Failed, "per acme's mail", "ann").await;
     scratch.decide(RefundId(1), State::Ready, "per acme's mail", "ann").await;
-    let decided = "select string_agg((before ->> 'state') || ' ' || (after ->> 'state'), ', ' order by event_id)
+    let decided =
+        "select string_agg((before ->> 'state') || ' ' || (after ->> 'state'), ', ' order by event_id)
                      from refundd.events where refund_id = 1 and kind = 'decided'";
     assert_eq!(scratch.text(decided).await, "review failed, failed ready");
 }
