@@ -229,7 +229,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_drips_is_refused_when_its_time_is_over() {
         // Each byte comes soon after the one before.
-        let drops = futures_util::stream::unfold((), |()| async {
+        let drops = stream::unfold((), |()| async {
             tokio::time::sleep(Duration::from_millis(2)).await;
             Some((Ok::<_, std::io::Error>(Bytes::from_static(b"x")), ()))
         });

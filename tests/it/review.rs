@@ -145,7 +145,7 @@ async fn what_is_unspent_of_a_quota_goes_at_once_and_the_rest_waits_for_the_next
     // What waited for the day goes at the pace of the other limit. At one in ten seconds 400 take more than an hour.
     let pace = |per_second: f64| FullPace { per_second, quota: Some(day(900.0)) };
     assert_eq!(late(pace(10.0)).await, 400 + 600);
-    assert_eq!(late(pace(0.100125)).await, 400 + 880, "320 go between 7 h 07 min and 8 h");
+    assert_eq!(late(pace(0.100_125)).await, 400 + 880, "320 go between 7 h 07 min and 8 h");
 }
 
 #[tokio::test]
