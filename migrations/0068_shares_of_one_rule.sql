@@ -1,7 +1,7 @@
 -- Nodes whose files share out a limit among another number of nodes, or with another rule, each counted a share by their own file.
 -- Two of 2 shares and two of 4 shares sent one and a half times the limit for as long as the files differed. From now on each
 -- node writes down by which number of shares and which rule it wants to count. Only nodes that agree have shares.
-create table refundd.share_rules (
+create table if not exists refundd.share_rules (
     limit_name text        not null,
     node       text        not null,
     shares     integer     not null,
@@ -25,7 +25,7 @@ comment on column refundd.share_rules.held_until is 'Until when the node takes p
 -- Reserves a share for a node, or keeps the one that it has. `given` is null while the node must wait: for the node `other_node`,
 -- or, if that is null, for a free share. A stricter rule goes first, as with limits in Redis; of one rule, the number of shares that
 -- is in use. `counts_for` is the rest of the node's own rule.
-create function refundd.reserve_share(of_limit text, for_node text, of_shares integer, by_rule jsonb, counts_for interval,
+create or replace function refundd.reserve_share(of_limit text, for_node text, of_shares integer, by_rule jsonb, counts_for interval,
                                       out given integer, out other_node text, out other_shares integer, out other_permits bigint)
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare

@@ -14,8 +14,9 @@ use crate::prove::prove;
 
 /// Runs a program of Postgres.
 fn run(program: &str, args: &[&str]) {
-    let folder = playground::find::postgres().unwrap();
-    let output = Command::new(folder.join(program)).args(args).output().unwrap();
+    // It lies beside the server, where a link on the PATH may lead.
+    let server = playground::find::postgres().unwrap().join("postgres").canonicalize().unwrap();
+    let output = Command::new(server.with_file_name(program)).args(args).output().unwrap();
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
