@@ -29,12 +29,16 @@ create or replace function refundd.reserve_share(of_limit text, for_node text, o
                                       out given integer, out other_node text, out other_shares integer, out other_permits bigint)
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-    moment  timestamptz;
-    stretch interval;
+    moment timestamptz;
 begin
     -- One node at a time, so that two nodes that differ never both find the limit free.
     perform pg_advisory_xact_lock('refundd.limit_shares'::regclass::oid::integer, hashtext(of_limit));
     moment := clock_timestamp();
+
+    -- Nobody holds a share for longer than five seconds. Later times are of a clock that was ahead.
+    update refundd.share_rules r set seen_at = least(r.seen_at, moment), held_until = least(r.held_until, moment + interval '5 seconds')
+     where r.limit_name = of_limit and (r.seen_at > moment or r.held_until > moment + interval '5 seconds');
+    update refundd.limit_shares l set seen_at = moment where l.limit_name = of_limit and l.seen_at > moment;
 
     -- The file of this node changed: it gives its old share back first.
     update refundd.share_rules r
@@ -50,19 +54,20 @@ begin
        set seen_at = excluded.seen_at, rest = greatest(r.rest, excluded.rest);
 
     -- A step of the clock must not make a share look older than it is.
-    select refundd.stepped_forward(min(r.held_until) - interval '5 seconds') into stretch
-      from refundd.share_rules r where r.limit_name = of_limit;
     delete from refundd.share_rules r
      where r.limit_name = of_limit and r.seen_at < moment - interval '10 seconds'
-       and (r.held_until is null or r.held_until + r.rest < moment - stretch);
+       and (r.held_until is null
+            or r.held_until + r.rest + refundd.stepped_forward(r.held_until - interval '5 seconds') < moment);
 
     select r.node, r.shares, (r.rule ->> 'permits')::bigint into other_node, other_shares, other_permits
       from refundd.share_rules r
      where r.limit_name = of_limit and (r.shares, r.rule) is distinct from (of_shares, by_rule)
-       and (r.held_until > moment - stretch
+       and (r.held_until > moment
             -- A share of the same number has the same name, and the ledger goes on counting its permits. Others count apart.
-            or r.shares <> of_shares and r.held_until + r.rest > moment - stretch
-            or r.seen_at > moment - interval '10 seconds' and refundd.rule_is_stricter(r.rule::text, by_rule::text))
+            or r.shares <> of_shares
+               and r.held_until + r.rest + refundd.stepped_forward(r.held_until - interval '5 seconds') > moment
+            or r.shares = of_shares and r.seen_at > moment - interval '10 seconds'
+               and refundd.rule_is_stricter(r.rule::text, by_rule::text))
      order by r.seen_at desc, r.node limit 1;
     if not found then
         -- A node of an older version does not say by how many shares it counts.

@@ -128,26 +128,42 @@ impl Heartbeat {
             }
             is_run
         });
+        let mut locked = Ok(());
         for limit in &running.limits {
             let Placement::LocalShare { nodes } = limit.placement else { continue };
-            self.node.shares.give_up_older(limit);
-            let asked = Instant::now();
-            let reserved = self.node.store.reserve_share(limit, nodes, &self.node.name).await;
-            if !matches!(reserved, Ok(ReservedShare::Own(_))) {
-                // Also after an error: Postgres may have given the share back.
-                self.node.shares.give_up(&limit.name);
+            match self.renew_share(limit, nodes).await {
+                // The other limits need their shares, too.
+                Err(error) if error.is_a_lock() => locked = Err(error),
+                done => done?,
             }
-            let reserved = reserved?;
-            self.note_reserved(limit, nodes, &reserved);
-            let ReservedShare::Own(share) = reserved else { continue };
+        }
+        locked
+    }
+
+    /// Keeps, or takes, a share of this limit.
+    async fn renew_share(&mut self, limit: &Arc<Limit>, nodes: u32) -> Result<(), StoreError> {
+        self.node.shares.give_up_older(limit);
+        let asked = Instant::now();
+        let reserved = self.node.store.reserve_share(limit, nodes, &self.node.name).await;
+        match &reserved {
+            Ok(ReservedShare::Own(_)) => {}
+            // Nothing was changed.
+            Err(error) if error.is_a_lock() => {}
+            // Also after an error: Postgres may have given the share back.
+            _ => self.node.shares.give_up(&limit.name),
+        }
+        let reserved = reserved?;
+        self.note_reserved(limit, nodes, &reserved);
+        let ReservedShare::Own(share) = reserved else { return Ok(()) };
+        if self.node.shares.number(limit) != Some(share) {
             let own = limit.share(share);
             self.node.store.publish_rules(&self.node.name, [(&own.name, &own.rule)]).await?;
-            if self.node.shares.keep(limit, share, asked) {
-                tracing::info!(
-                    limit.name = %limit.name, share,
-                    "This node counts share {share} of {nodes} of limit `{}`", limit.name,
-                );
-            }
+        }
+        if self.node.shares.keep(limit, share, asked) {
+            tracing::info!(
+                limit.name = %limit.name, share,
+                "This node counts share {share} of {nodes} of limit `{}`", limit.name,
+            );
         }
         Ok(())
     }

@@ -30,7 +30,18 @@ impl Daemon {
         publish_second_person(&self.node, &config.second_person_above).await?;
         // This is the last step that may fail the reload: after it, all nodes know where these channels send.
         publish_new(&self.node, &running).await?;
+        self.node.set_running(running);
+        let limits = config.limits.values().map(AsRef::as_ref);
+        self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
+        self.wake_ups.set_capacity(config.bucket.capacity);
+        let reloaded = self.workers.fit(&channels, banks, roots, &self.supervisor);
+        // The rest may take long, and until a node runs what it published, others may take its file for that of a node that is gone.
         self.switch_breakers_off(&channels).await;
+        self.warn_of_refunds_left_behind(&channels).await;
+        Ok(reloaded)
+    }
+
+    async fn warn_of_refunds_left_behind(&self, channels: &[Arc<Channel>]) {
         let places = channels.iter().map(|channel| (&channel.name, channel.bank_address()));
         match self.node.store.left_behind(places).await {
             Ok(left) => {
@@ -43,11 +54,6 @@ impl Daemon {
                 "Failed to count the refunds that may have been sent to an earlier address of their channel"
             ),
         }
-        self.node.set_running(running);
-        let limits = config.limits.values().map(AsRef::as_ref);
-        self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
-        self.wake_ups.set_capacity(config.bucket.capacity);
-        Ok(self.workers.fit(&channels, banks, roots, &self.supervisor))
     }
 
     /// Ends the breakers' suspensions of channels that have no breaker now. All nodes know the new configuration by then,

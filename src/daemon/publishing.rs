@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
@@ -75,15 +75,19 @@ pub(super) struct Publisher {
     publishing: Publishing,
     /// The mark from just before this loop published last; `None` until then.
     seen: Option<String>,
+    /// Since when every pass found this node speaking for all.
+    calm_since: Option<Instant>,
 }
 
 impl Publisher {
     const PERIOD: Duration = Duration::from_secs(3);
     /// A node that has led for so long has read the heartbeats of all living nodes.
     const HAS_SEEN_ALL: Duration = Duration::from_secs(5);
+    /// A node whose heartbeats are late is seen again within this time. It may run a newer file.
+    const CALM: Duration = Duration::from_secs(10);
 
     pub fn new(node: Node, publishing: Publishing) -> Self {
-        Publisher { node, publishing, seen: None }
+        Publisher { node, publishing, seen: None, calm_since: None }
     }
 
     pub async fn run(mut self) {
@@ -95,6 +99,10 @@ impl Publisher {
                 () = tokio::time::sleep(jittered(Self::PERIOD)) => {}
             }
             if !self.speaks_for_all() {
+                self.calm_since = None;
+                continue;
+            }
+            if self.calm_since.get_or_insert_with(Instant::now).elapsed() < Self::CALM {
                 continue;
             }
             let done = tokio::select! {

@@ -111,7 +111,7 @@ const PUBLISH: Statement = statement!(
 
 // The sum is another one after each change, also where Postgres's clock was set back in between.
 const PUBLISHED_MARK: &str = "
-    select case when bool_or(p.at between now() - interval '5 seconds' and now()) is not true
+    select case when bool_or(p.at between now() - interval '20 seconds' and now()) is not true
                 then coalesce(sum((extract(epoch from p.at) * 1000000)::bigint), 0)::text end
       from (select c.published_at as at from refundd.channels c
              union all
