@@ -36,7 +36,9 @@ begin
     moment := clock_timestamp();
 
     -- Nobody holds a share for longer than five seconds. Later times are of a clock that was ahead.
-    update refundd.share_rules r set seen_at = least(r.seen_at, moment), held_until = least(r.held_until, moment + interval '5 seconds')
+    update refundd.share_rules r
+       set seen_at = least(r.seen_at, moment),
+           held_until = case when r.held_until > moment + interval '5 seconds' then moment + interval '5 seconds' else r.held_until end
      where r.limit_name = of_limit and (r.seen_at > moment or r.held_until > moment + interval '5 seconds');
     update refundd.limit_shares l set seen_at = moment where l.limit_name = of_limit and l.seen_at > moment;
 

@@ -179,7 +179,7 @@ impl Store {
     }
 
     /// A text that is another one after each change of a channel's settings or of the rule of one of these limits. `None` while
-    /// the last change is younger than 5 s: its node may not have said yet that it lives, and what it runs.
+    /// the last change is younger than 20 s: its node may not have said yet that it lives, and what it runs.
     pub async fn published_mark(&self, limits: &[LimitName]) -> Result<Option<String>, StoreError> {
         let limits = column(limits, LimitName::as_str);
         let mark = sqlx::query_scalar(PUBLISHED_MARK).bind(limits).one(&self.db.patient()).await;
