@@ -195,7 +195,8 @@ impl Store {
         Ok(Some(SchemaFault {
             found: format!("[postgres] url: the role `{role}` lacks rights that a node needs"),
             way_out: format!(
-                "as the owner of the schema{owner}, run config/node-role.sql with psql (again after each `refundd migrate`) and \
+                "as the owner of the schema{owner}, run config/node-role.sql (/usr/share/refundd/node-role.sql) with psql, again after \
+                 each `refundd migrate` and the first time as a superuser or an owner with createrole, and \
                  `grant refundd_node to \"{role}\"`; or name the owner in the url. {missing}"
             ),
         }))

@@ -190,7 +190,8 @@ async fn rights(store: &Store) -> Vec<Finding> {
             RIGHTS,
             "not checked, because the database has no schema yet",
             "the rights are those on its tables and functions",
-            "run `refundd migrate` and config/node-role.sql as the owner, and then `refundd doctor` again",
+            "run `refundd migrate` and config/node-role.sql (/usr/share/refundd/node-role.sql) as the owner, and then `refundd doctor` \
+             again; the first run of the script needs a superuser, or an owner with createrole",
         )];
     }
     let lacking = match store.fault_of_rights().await {
@@ -214,8 +215,9 @@ fn too_many(excess: &Excess) -> Option<Finding> {
     let why =
         "a stolen password of a node changes or erases evidence: the journal, the ledger and the events";
     let way_out = format!(
-        "as the owner of the schema, run config/node-role.sql; let nodes log in as a role of their own with `grant refundd_node \
-         to …` and no other rights than those, not as `{role}`"
+        "as the owner of the schema, run config/node-role.sql (/usr/share/refundd/node-role.sql; the first time as a superuser, or \
+         an owner with createrole); let nodes log in as a role of their own with `grant refundd_node to …` and no other rights \
+         than those, not as `{role}`"
     );
     if excess.is_superuser {
         let found = format!("the role `{role}` is a superuser");
