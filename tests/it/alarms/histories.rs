@@ -130,6 +130,17 @@ fn while_a_channel_is_paused_nobody_knows_whether_its_bank_can_be_reached() {
 }
 
 #[test]
+fn the_first_late_byte_of_a_channel_rings_for_an_hour_and_not_again_after_a_lost_scrape() {
+    let page = |late| format!("refundd_first_bytes_late_total{{channel=\"acme\"}} {late}");
+    let after = |count| [minutes(20, &page(0)), minutes(count, &page(1))].concat();
+    assert!(!holds("RefunddFirstBytesLate", minutes(20, &page(0))));
+    assert!(holds("RefunddFirstBytesLate", after(1)) && holds("RefunddFirstBytesLate", after(59)));
+    assert!(!holds("RefunddFirstBytesLate", after(62)), "it never ends");
+    let lost = [minutes(120, &page(1)), vec![Scrape::new()], minutes(60, &page(1))].concat();
+    assert!(!holds("RefunddFirstBytesLate", lost), "an old one rings again");
+}
+
+#[test]
 fn a_lost_scrape_makes_no_old_answer_and_no_old_reload_new() {
     for (alert, counter, rings, lost) in [
         ("RefunddUnmappedAnswers", "refundd_unmapped_answers_total{channel=\"acme\",status=\"418\"}", 60, 60),
