@@ -1,4 +1,4 @@
-# Build: docker build -t refundd:0.1.0 .
+# Build, with BuildKit: DOCKER_BUILDKIT=1 docker build -t refundd:0.1.0 .
 # `make compose-test` builds it. It uses no syntax from outside the engine, so the build fetches no other builder.
 
 FROM rust:1.95-bookworm@sha256:6258907abe69656e41cd992e0b705cdcfabcbbe3db374f92ed2d47121282d4a1 AS build
