@@ -62,9 +62,11 @@ async fn a_role_with_too_many_or_too_few_rights_is_named_with_each_of_them() {
     let (report, _) = examine(&config_of(&url));
     is_found(&report, "broken", "postgres.rights", "lacks rights that a node needs");
     let way_out = finding(&report, "postgres.rights", "lacks")["way_out"].as_str().unwrap().to_owned();
-    for words in
-        ["/usr/share/refundd/node-role.sql", "the first time as a superuser", "such as usage on schema refundd"]
-    {
+    for words in [
+        "/usr/share/refundd/node-role.sql",
+        "the first time as a superuser",
+        "such as usage on schema refundd",
+    ] {
         assert!(way_out.contains(words), "{words}: {way_out}");
     }
     scratch.sql(&format!("grant refundd_node to {role}")).await;
