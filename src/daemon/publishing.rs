@@ -53,17 +53,7 @@ async fn publish_channels(node: &Node, running: &Running) -> Result<u64, StoreEr
     let channels: Vec<Published> = running
         .channels
         .iter()
-        .map(|channel| Published {
-            name: channel.name.clone(),
-            endpoint: channel.bank_address().endpoint,
-            settings: Config::public_settings(channel),
-            max_backlog: channel.max_backlog,
-            on_unknown: channel.on_unknown.as_str(),
-            inquires: channel.inquiry.is_some(),
-            resend_within: channel.resend_within(),
-            most_sends: channel.retry.sends,
-            bank_address: channel.bank_address(),
-        })
+        .map(|channel| Published::of(channel, Config::public_settings(channel)))
         .collect();
     node.store.publish(&node.name, &channels).await
 }

@@ -8,7 +8,7 @@ use sqlx::Row;
 use super::connections::{Ask, Run};
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros};
-use crate::channel::BankAddress;
+use crate::channel::{BankAddress, Channel};
 use crate::refund::text::counted;
 use crate::refund::{ChannelName, LimitName};
 
@@ -31,6 +31,24 @@ pub struct Published {
     /// The most sends of one refund.
     pub most_sends: u32,
     pub bank_address: BankAddress,
+}
+
+impl Published {
+    /// What a node publishes of a channel, with these settings, which have no secrets.
+    pub fn of(channel: &Channel, settings: serde_json::Value) -> Published {
+        let bank_address = channel.bank_address();
+        Published {
+            name: channel.name.clone(),
+            endpoint: bank_address.endpoint.clone(),
+            settings,
+            max_backlog: channel.max_backlog,
+            on_unknown: channel.on_unknown.as_str(),
+            inquires: channel.inquiry.is_some(),
+            resend_within: channel.resend_within(),
+            most_sends: channel.retry.sends,
+            bank_address,
+        }
+    }
 }
 
 /// A channel as a node published it last.

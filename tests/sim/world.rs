@@ -134,20 +134,8 @@ impl<'a> World<'a> {
     pub async fn publish(&mut self, n: usize) -> Checked<()> {
         let channels: Vec<Arc<Channel>> =
             (0..self.plan.files[0].len()).map(|channel_index| self.channel(n, channel_index)).collect();
-        let published: Vec<Published> = channels
-            .iter()
-            .map(|channel| Published {
-                name: channel.name.clone(),
-                endpoint: channel.endpoint.to_string(),
-                settings: serde_json::json!({}),
-                max_backlog: None,
-                on_unknown: channel.on_unknown.as_str(),
-                inquires: channel.inquiry.is_some(),
-                resend_within: channel.resend_within(),
-                most_sends: channel.retry.sends,
-                bank_address: channel.bank_address(),
-            })
-            .collect();
+        let published: Vec<Published> =
+            channels.iter().map(|channel| Published::of(channel, serde_json::json!({}))).collect();
         self.stage.tell_time().await;
         taken(self.stage.store.publish("sim", &published).await).map(|_| ())
     }
