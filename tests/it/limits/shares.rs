@@ -47,6 +47,12 @@ fn fullest(times: &[i64]) -> usize {
     times.iter().enumerate().map(in_a_second).max().unwrap_or(0)
 }
 
+/// Reserves one of `nodes` shares of the limit for a node, as the node's heartbeat does.
+async fn reserved(scratch: &Scratch, nodes: u32, node: &str) -> ReservedShare {
+    let config = scratch.config("a", &shared_out(20, nodes));
+    scratch.store.reserve_share(config.limits.values().next().unwrap(), nodes, node).await.unwrap()
+}
+
 #[tokio::test]
 async fn a_limit_is_never_exceeded_while_it_is_shared_out_among_more_nodes() {
     let scratch = Scratch::new().await;
@@ -121,10 +127,7 @@ async fn a_lower_number_of_shares_counts_from_the_first_reload_and_a_higher_one_
 async fn a_share_of_another_number_waits_until_the_permits_of_dead_and_older_nodes_no_longer_count() {
     let scratch = Scratch::new().await;
     let store = &scratch.store;
-    let reserve = async |nodes: u32, node: &str| {
-        let config = scratch.config("a", &shared_out(20, nodes));
-        store.reserve_share(config.limits.values().next().unwrap(), nodes, node).await.unwrap()
-    };
+    let reserve = async |nodes: u32, node: &str| reserved(&scratch, nodes, node).await;
     let waits = async |nodes: u32, node: &str| match reserve(nodes, node).await {
         ReservedShare::CountedOtherwise(other) => other.to_string(),
         other => panic!("{node}: {other:?}"),
@@ -154,4 +157,21 @@ async fn a_share_of_another_number_waits_until_the_permits_of_dead_and_older_nod
     assert_eq!(waits(4, "new#1").await, "an unknown number of shares, on node older of an older version");
     scratch.sql("delete from refundd.limit_shares").await;
     assert_eq!(reserve(4, "new#1").await, ReservedShare::Own(1));
+}
+
+#[tokio::test]
+async fn a_node_that_waited_for_a_share_while_the_clock_was_ahead_has_none_once_the_clock_is_right() {
+    let scratch = Scratch::new().await;
+    assert_eq!(reserved(&scratch, 2, "old#1").await, ReservedShare::Own(1));
+    let waits = reserved(&scratch, 4, "new#1").await;
+    assert!(matches!(waits, ReservedShare::CountedOtherwise(_)), "{waits:?}");
+    // As if it had asked while Postgres's clock was a day ahead.
+    scratch
+        .sql("update refundd.share_rules set seen_at = seen_at + interval '1 day' where node = 'new#1'")
+        .await;
+    assert_eq!(reserved(&scratch, 2, "old#1").await, ReservedShare::Own(1));
+    let holders = "select string_agg(node, ' ') from refundd.share_rules where held_until is not null";
+    assert_eq!(scratch.text(holders).await, "old#1");
+    let clamped = "select count(*) from refundd.share_rules where node = 'new#1' and seen_at <= now()";
+    assert_eq!(scratch.number(clamped).await, 1, "its row is the one that was mended");
 }
