@@ -38,7 +38,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::open::{channel_exists, load, load_postgres, reached, store, without_mark};
+use self::open::{channel_exists, load, load_postgres, load_postgres_and_rest, reached, store, without_mark};
 use self::person::{By, keeps_the_laws};
 use crate::config::{Config, ConfigError};
 use crate::refund::text;
@@ -212,6 +212,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
     let load = || load(file.as_ref());
     // What people need at night needs no more of the file than this.
     let postgres = || load_postgres(file.as_ref());
+    let postgres_and_rest = || load_postgres_and_rest(file.as_ref());
     match cli.command {
         Command::Run(args) => run::run(args, file).await,
         Command::Migrate => {
@@ -233,13 +234,22 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Enqueue(args) => enqueue::enqueue(args, &load()?).await,
         Command::Import(args) => import::import(args, &load()?).await,
         Command::Export(args) => export::export(args, &store(&postgres()?).await?).await,
-        Command::Status(args) => status::status(args, &postgres()?, load().ok().as_ref()).await,
+        Command::Status(args) => {
+            let (postgres, config) = postgres_and_rest()?;
+            status::status(args, &postgres, config.as_ref()).await
+        }
         Command::Show(args) => show::show(args, &store(&postgres()?).await?).await,
         Command::Pause(args) => pause::pause(args, &store(&postgres()?).await?).await,
         Command::Resume(args) => pause::resume(args, &store(&postgres()?).await?).await,
         Command::Log(args) => log::log(args, &store(&postgres()?).await?).await,
-        Command::Cancel(args) => cancel::cancel(args, &postgres()?, load().ok().as_ref()).await,
-        Command::Move(args) => moving::moving(args, &postgres()?, load().ok().as_ref()).await,
+        Command::Cancel(args) => {
+            let (postgres, config) = postgres_and_rest()?;
+            cancel::cancel(args, &postgres, config.as_ref()).await
+        }
+        Command::Move(args) => {
+            let (postgres, config) = postgres_and_rest()?;
+            moving::moving(args, &postgres, config.as_ref()).await
+        }
         Command::Review(args) => review::review(&args, &store(&postgres()?).await?).await,
         Command::Prove(args) => prove::prove(args, &load()?).await,
         Command::Token(args) => token::token(&args),

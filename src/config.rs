@@ -138,7 +138,18 @@ impl Config {
     /// [`ConfigError::Read`] when the file cannot be read; [`ConfigError::Refused`] when it is not TOML, or when this
     /// section has faults.
     pub fn load_postgres(path: Option<&Path>) -> Result<Postgres, ConfigError> {
-        Self::load_part(path, |root| Postgres::read(&root.section("postgres")))
+        Self::load_part(path, Self::read_postgres)
+    }
+
+    /// Reads `[postgres]` as [`Config::load_postgres`] does, and the whole file if it has no fault. The file is opened once: it
+    /// may be a pipe, and both parts are of one state of it.
+    ///
+    /// # Errors
+    /// Those of [`Config::load_postgres`].
+    pub fn load_postgres_and_rest(path: Option<&Path>) -> Result<(Postgres, Option<Config>), ConfigError> {
+        let (text, file_name) = Self::text(path)?;
+        let postgres = Self::parse_part(&text, &file_name, &Self::variable, Self::read_postgres)?;
+        Ok((postgres, Self::parse(&text, &file_name, &Self::variable).ok()))
     }
 
     /// Checks the `text` of a configuration file. Names of files in it are relative to the folder of
@@ -158,10 +169,24 @@ impl Config {
         path: Option<&Path>,
         read: impl FnOnce(&Section<'_>) -> Option<T>,
     ) -> Result<T, ConfigError> {
+        let (text, file_name) = Self::text(path)?;
+        Self::parse_part(&text, &file_name, &Self::variable, read)
+    }
+
+    /// The text of the file at `path`, and the file's name for people.
+    fn text(path: Option<&Path>) -> Result<(String, String), ConfigError> {
         let path = path.unwrap_or(Path::new(Self::DEFAULT_PATH));
         let text =
             fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Self::parse_part(&text, &path.display().to_string(), &|name| std::env::var(name).ok(), read)
+        Ok((text, path.display().to_string()))
+    }
+
+    fn variable(name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn read_postgres(root: &Section<'_>) -> Option<Postgres> {
+        Postgres::read(&root.section("postgres"))
     }
 
     fn parse_part<T>(

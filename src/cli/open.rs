@@ -30,6 +30,11 @@ pub(super) fn load_postgres(file: Option<&PathBuf>) -> anyhow::Result<Postgres> 
     Ok(Config::load_postgres(Some(&path(file)?))?)
 }
 
+/// Reads `[postgres]` of the configuration file, and the whole file if it has no fault and no secret that this user may not read.
+pub(super) fn load_postgres_and_rest(file: Option<&PathBuf>) -> anyhow::Result<(Postgres, Option<Config>)> {
+    Ok(Config::load_postgres_and_rest(Some(&path(file)?))?)
+}
+
 /// The database of a configuration, which answered.
 pub(super) async fn reached(postgres: &Postgres) -> anyhow::Result<Store> {
     let store = crate::daemon::open_store(postgres, 2)?;

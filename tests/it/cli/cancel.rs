@@ -1,9 +1,10 @@
 //! `refundd cancel`: many refunds at once, of which no byte ever left.
 
 use std::io::Write;
+use std::process::{Command, Stdio};
 
-use refundd::bucket::Purpose;
-use refundd::refund::{ChannelName, State};
+use refundd::bucket::{End, Purpose};
+use refundd::refund::{ChannelName, RefundId, State};
 
 use super::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
@@ -161,6 +162,26 @@ async fn cancelled_refunds_leave_their_bucket_and_never_reach_the_bank() {
     until("the bucket is empty", async || depth(&bucket, Purpose::Send, &acme).await == 0).await;
     assert_eq!(scratch.bank.ledger().all().len(), 1);
     node.stop().await;
+}
+
+#[tokio::test]
+async fn a_configuration_that_comes_through_a_pipe_is_used_whole() {
+    let scratch = Scratch::with_refunds(2).await;
+    let (bucket, acme) = (scratch.bucket(), ChannelName::new("acme").unwrap());
+    bucket.fill(&acme, &[RefundId(1), RefundId(2)], End::Front, 1_000).await.unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_refundd"))
+        .args(["--config", "/dev/stdin", "cancel", "R-1", "--reason", "paid in cash", "--by", "ann"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A second look at the pipe would find it empty, and no address of Redis.
+    command.stdin.take().unwrap().write_all(scratch.file("a", UNLIMITED).as_bytes()).unwrap();
+    let output = command.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(cancelled(&scratch).await, "1");
+    assert_eq!(depth(&bucket, Purpose::Send, &acme).await, 1, "it left the bucket, too");
 }
 
 #[tokio::test]
