@@ -18,6 +18,9 @@ pub mod steady;
 // Whether a loop fails at present, for its log.
 pub mod failing;
 
+// Pauses that double after each failure.
+pub mod backoff;
+
 // Connects to the first address of a host that answers.
 pub mod eyeballs;
 

@@ -23,6 +23,7 @@ use super::pool::Unreachable;
 use super::settings::ConnectionSettings;
 use super::slept::Slept;
 use super::{BankError, path_of};
+use crate::backoff::Backoff;
 use crate::channel::{Authorization, Channel, TokenSource};
 use crate::lock::Lock;
 use crate::refund::{ChannelName, Code};
@@ -103,8 +104,8 @@ struct Failure {
 impl Tokens {
     /// A token is not used in the last part of its life, because a request takes time to arrive.
     const MARGIN: Duration = Duration::from_secs(10);
-    const FIRST_RETRY: Duration = Duration::from_millis(200);
-    const LAST_RETRY: Duration = Duration::from_secs(3);
+    /// About how long the pauses between requests are while they fail.
+    const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), last: Duration::from_secs(3) };
     /// The pause after the server refused the client: many wrong secrets in a row may lock the client out.
     const AFTER_REFUSAL: Duration = Duration::from_secs(30);
     /// A token in place of a refused one must be good for this long.
@@ -234,9 +235,8 @@ impl Tokens {
             }
             Err(Failure { message, pause }) => {
                 let failures = state.trouble.as_ref().map_or(1, |trouble| trouble.failures.saturating_add(1));
-                let wait =
-                    (Self::FIRST_RETRY * 2u32.saturating_pow((failures - 1).min(8))).min(Self::LAST_RETRY);
-                let retry_at = Instant::now() + wait.mul_f64(0.75 + fastrand::f64() * 0.5).max(pause);
+                let wait = Self::BACKOFF.after(failures).mul_f64(0.75 + fastrand::f64() * 0.5);
+                let retry_at = Instant::now() + wait.max(pause);
                 let trouble = Trouble { message, failures, retry_at };
                 let unreachable = trouble.unreachable();
                 state.trouble = Some(trouble);

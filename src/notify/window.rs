@@ -6,6 +6,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use crate::backoff::Backoff;
 use crate::store::{Change, ChangePage};
 
 /// The changes between the first one that is not delivered and the last one that was read.
@@ -35,8 +36,8 @@ impl Window {
     /// The most changes: so many may be delivered a second time after a node dies, and so many go past one that the
     /// receiver refuses.
     pub(super) const MOST: usize = 1000;
-    const FIRST_RETRY: Duration = Duration::from_millis(500);
-    const LAST_RETRY: Duration = Duration::from_mins(5);
+    /// The pauses of a change that the receiver refuses.
+    const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), last: Duration::from_mins(5) };
 
     /// A window that begins behind this line.
     pub(super) fn new(delivered_until: i64) -> Self {
@@ -121,14 +122,13 @@ impl Window {
         let Some(one) = self.of(cursor) else { return false };
         one.step = Step::Waits;
         one.failures = one.failures.saturating_add(1);
-        one.retry_at = now + Self::pause_after(one.failures).max(pause.min(Self::LAST_RETRY));
+        one.retry_at = now + Self::pause_after(one.failures).max(pause.min(Self::BACKOFF.last));
         one.failures == 1
     }
 
     /// How long to wait after so many failures in a row: 0.5 s, then twice as long each time, up to 5 minutes.
     pub(super) fn pause_after(failures: u32) -> Duration {
-        let doubled = 2u32.saturating_pow(failures.saturating_sub(1).min(16));
-        (Self::FIRST_RETRY * doubled).min(Self::LAST_RETRY)
+        Self::BACKOFF.after(failures)
     }
 
     fn of(&mut self, cursor: i64) -> Option<&mut Waiting> {

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::backoff::Backoff;
+
 /// The retry policy of a channel. Each wait is drawn between zero and a ceiling, and the ceiling doubles.
 /// In the end a person decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,8 +34,7 @@ impl RetryPolicy {
         if sent >= self.sends {
             return None;
         }
-        let doublings = sent.saturating_sub(1).min(30);
-        let ceiling = self.base.saturating_mul(1 << doublings).min(self.cap);
+        let ceiling = Backoff { first: self.base, last: self.cap }.after(sent);
         Some(ceiling.mul_f64(jitter.clamp(0.0, 1.0)))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::backoff::Backoff;
 use crate::bank::dial_error::DialError;
 use crate::refund::Code;
 
@@ -36,10 +37,8 @@ struct Trouble {
 }
 
 impl Tries {
-    /// The pauses between tries begin at about this length and double.
-    const FIRST_RETRY: Duration = Duration::from_millis(200);
-    /// The pauses between tries grow to about this length.
-    const LAST_RETRY: Duration = Duration::from_secs(3);
+    /// About how long the pauses between tries are.
+    const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), last: Duration::from_secs(3) };
 
     /// How many of `need` connections may be opened at one time: only one after a failed try, and none in a pause.
     pub fn allowed(&self, need: usize) -> usize {
@@ -77,10 +76,9 @@ impl Tries {
             Some(trouble) => trouble.failures.saturating_add(1),
             None => 1,
         };
-        let wait = (Self::FIRST_RETRY * 2u32.saturating_pow((failures - 1).min(8))).min(Self::LAST_RETRY);
-        let wait = wait.mul_f64(0.75 + fastrand::f64() * 0.5);
+        let wait = Self::BACKOFF.after(failures).mul_f64(0.75 + fastrand::f64() * 0.5);
         // The pause counts from the start of the failed try.
-        let retry_at = (began + wait).max(now + Self::FIRST_RETRY / 2);
+        let retry_at = (began + wait).max(now + Self::BACKOFF.first / 2);
         self.trouble = Some(Trouble { code: error.code(), message: error.to_string(), failures, retry_at });
     }
 
