@@ -26,11 +26,11 @@ impl Recovery {
     pub async fn keep_house(&self, led_for: Duration) -> Result<(), ServerError> {
         let store = &self.node.store;
         self.part(store.clear_cooling()).await?;
-        let expired = self.part(store.expire_proposals()).await?;
-        if expired > 0 {
+        let ended = self.part(store.expire_proposals()).await?;
+        if ended > 0 {
             tracing::info!(
-                proposals = expired,
-                "{expired} proposals have expired: nobody approved them in time"
+                proposals = ended,
+                "Ended {ended} proposals: nobody approved them in time, or before their refunds changed"
             );
         }
         if led_for >= Self::JUDGES_AFTER {

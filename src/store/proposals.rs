@@ -90,7 +90,8 @@ pub struct SecondOpinion<'a> {
 pub enum Approved {
     /// The refund moved as it was proposed.
     Done(Refund, Proposal),
-    /// The refund has another version than the approver named, or than the proposal names.
+    /// The refund has another version than the approver named, or than the proposal names. In the second case the proposal is
+    /// void.
     Changed(Refund, Proposal),
     /// The approver is the proposer.
     SamePerson(Proposal),
@@ -104,7 +105,7 @@ pub enum Approved {
 #[derive(Debug)]
 pub enum Withdrawn {
     Done(Proposal),
-    /// The proposal was approved, withdrawn or replaced before, or it has expired.
+    /// The proposal was approved, withdrawn or replaced before, or it has expired or is void.
     Ended(Proposal),
     NoSuchProposal,
 }

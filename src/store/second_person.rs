@@ -80,10 +80,13 @@ impl Store {
             .collect())
     }
 
-    /// Ends the proposals whose time is over, so that `refundd.events` says so; answers how many. Nobody could approve them
-    /// since their end.
+    /// Ends the proposals whose time is over or whose refunds have changed, so that `refundd.events` says so; answers how many.
+    /// Nobody could approve them any more.
     pub async fn expire_proposals(&self) -> Result<i32, StoreError> {
-        sqlx::query_scalar(EXPIRE).one(&self.db).await.doing("end the proposals whose time is over")
+        sqlx::query_scalar(EXPIRE)
+            .one(&self.db)
+            .await
+            .doing("end the proposals that nobody can approve any more")
     }
 }
 

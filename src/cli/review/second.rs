@@ -64,8 +64,13 @@ pub(super) async fn approve(args: &Args, store: &Store) -> anyhow::Result<ExitCo
                 println!("Refund {} ({}) is {} now.", refund.id, shown(&refund.refund_ref), refund.state);
                 continue;
             }
+            Approved::Changed(refund, proposal) if refund.version != proposal.version => format!(
+                "proposal {id} is void: refund {} has changed since it was made, and is {} at version {} now; \
+                 look again: refundd review show {}",
+                refund.id, refund.state, refund.version, refund.id
+            ),
             Approved::Changed(refund, _) => format!(
-                "proposal {id} is about refund {}, which is {} at version {} now, and not at the version that you or the proposer saw; \
+                "proposal {id} is about refund {}, which is {} at version {}, and not at the version that you name; \
                  look again: refundd review show {}",
                 refund.id, refund.state, refund.version, refund.id
             ),

@@ -92,7 +92,7 @@ impl OpinionResult {
                 let message = if refund.version == proposal.version {
                     format!("the proposal is about version {}, and you named another one", proposal.version)
                 } else {
-                    "the refund has moved since it was proposed; look at it again, and decide anew".to_owned()
+                    "it is void: the refund has moved since it was proposed; look at the refund again, and decide anew".to_owned()
                 };
                 OpinionResult::of(proposal, OpinionCode::Changed, Some(message)).with(refund)
             }

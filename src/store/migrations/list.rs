@@ -183,4 +183,5 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/0067_events_stay_as_long_as_they_say.sql"),
     ),
     (68, "shares_of_one_rule", include_str!("../../../migrations/0068_shares_of_one_rule.sql")),
+    (69, "void_proposals_are_events", include_str!("../../../migrations/0069_void_proposals_are_events.sql")),
 ];

@@ -13,6 +13,8 @@ pub(super) const OF_REFUND: &str = concat!(
     " from refundd.proposals p where p.refund_id = $1 and p.id = any($2)"
 );
 
+const VOID: &str = "void: the refund changed, and nobody had approved it";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProposalEnd {
     Approved,
@@ -20,6 +22,8 @@ pub enum ProposalEnd {
     /// The same person proposed something else.
     Replaced,
     Expired,
+    /// Its refund changed.
+    Void,
 }
 
 impl ProposalEnd {
@@ -29,6 +33,7 @@ impl ProposalEnd {
             "withdrawn" => Some(ProposalEnd::Withdrawn),
             "replaced" => Some(ProposalEnd::Replaced),
             "expired" => Some(ProposalEnd::Expired),
+            "void" => Some(ProposalEnd::Void),
             _ => None,
         }
     }
@@ -44,11 +49,12 @@ impl Proposal {
             ProposalEnd::Withdrawn => format!("was withdrawn by {by} before"),
             ProposalEnd::Replaced => format!("was replaced by {by} before"),
             ProposalEnd::Expired => "has expired".to_owned(),
+            ProposalEnd::Void => "is void, because its refund has changed".to_owned(),
         }
     }
 
-    /// What became of it, for the story of its refund, which has this version now; `None` while it waits. Nothing is written
-    /// when its refund changes and leaves it behind.
+    /// What became of it, for the story of its refund, which has this version now; `None` while it waits. It is void as soon as
+    /// its refund changes, also before that is written down.
     #[must_use]
     pub fn became(&self, version: i32, now: Timestamp) -> Option<String> {
         let is_over = self.expires_at.is_some_and(|at| at <= now);
@@ -56,7 +62,8 @@ impl Proposal {
             Some((ProposalEnd::Approved, by)) => format!("approved by {by}"),
             Some((ProposalEnd::Withdrawn, by)) => format!("withdrawn by {by}"),
             Some((ProposalEnd::Replaced, by)) => format!("replaced by another proposal of {by}"),
-            _ if version != self.version => "void: the refund changed, and nobody had approved it".to_owned(),
+            Some((ProposalEnd::Void, _)) => VOID.to_owned(),
+            _ if version != self.version => VOID.to_owned(),
             None if !is_over => return None,
             None | Some((ProposalEnd::Expired, _)) => "expired: nobody approved it in time".to_owned(),
         })

@@ -4,7 +4,7 @@ use refundd::refund::{RefundId, State};
 use refundd::store::{Approved, Decision, Withdrawn};
 use serde_json::json;
 
-use super::{approve, propose, ready, uncertain, withdraw};
+use super::{SEEN, approve, propose, ready, uncertain, withdraw};
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, TestNode};
@@ -52,11 +52,70 @@ async fn each_step_of_a_proposal_is_an_event_with_who_and_why() {
     );
     assert_eq!(
         said(&scratch, 4).await,
-        "proposed by ann: acme has no such refund; decided by eve: acme found it"
+        "proposed by ann: acme has no such refund; decided by eve: acme found it; \
+         void by refundd: the refund changed, and nobody had approved it"
     );
     assert!(matches!(approve(&scratch, expired.id, "bob").await, Approved::Expired(_)));
     let withdrawn = withdraw(&scratch, expired.id, "bob").await;
     assert!(matches!(withdrawn, Withdrawn::Ended(proposal) if proposal.end() == "has expired"));
+}
+
+#[tokio::test]
+async fn a_proposal_that_its_refund_left_behind_ends_with_an_event_long_before_its_time_is_over() {
+    const VOID: &str = "void by refundd: the refund changed, and nobody had approved it";
+    let scratch = uncertain(3).await;
+    let approved = propose(&scratch, &ready(1, "ann")).await;
+    propose(&scratch, &ready(1, "eve")).await;
+    assert!(matches!(approve(&scratch, approved.id, "bob").await, Approved::Done(..)));
+    let void = propose(&scratch, &ready(2, "ann")).await;
+    scratch.decide(RefundId(2), State::Failed, "acme found it", "eve").await;
+    propose(&scratch, &ready(3, "ann")).await;
+    // An approval in vain ends it at once, and another one does not end it again.
+    for _ in 0..2 {
+        assert!(matches!(approve(&scratch, void.id, "bob").await, Approved::Changed(..)));
+        assert_eq!(
+            said(&scratch, 2).await,
+            format!("proposed by ann: acme has no such refund; decided by eve: acme found it; {VOID}")
+        );
+    }
+    let number = "select (before ->> 'proposal')::bigint from refundd.events where kind = 'void'";
+    assert_eq!(scratch.number(number).await, void.id.0);
+    let withdrawn = withdraw(&scratch, void.id, "bob").await;
+    assert!(
+        matches!(&withdrawn, Withdrawn::Ended(proposal) if proposal.end() == "is void, because its refund has changed"),
+        "{withdrawn:?}"
+    );
+    assert_eq!(scratch.store.expire_proposals().await.unwrap(), 1, "that of eve about refund 1");
+    assert!(said(&scratch, 1).await.ends_with(&format!("approved by bob: acme told me, too; {VOID}")));
+    assert_eq!(said(&scratch, 3).await, "proposed by ann: acme has no such refund", "it waits");
+    assert_eq!(scratch.store.expire_proposals().await.unwrap(), 0, "each ends once");
+}
+
+#[tokio::test]
+async fn who_approves_a_void_proposal_is_told_so_at_every_door() {
+    let scratch = uncertain(1).await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let proposal = propose(&scratch, &ready(1, "ann")).await;
+    scratch.decide(RefundId(1), State::Failed, "acme found it", "eve").await;
+    let named = json!([{ "id": proposal.id.0, "version": SEEN }]);
+    let second = json!({ "proposals": named, "reason": "acme told me, too", "by": "bob" });
+    let answered = node.post("/v1/proposals/approve", &second).await.json();
+    let result = &answered["results"][0];
+    assert_eq!((&answered["done"], &result["result"]), (&json!(0), &json!("changed")), "{answered}");
+    assert!(result["message"].as_str().unwrap().starts_with("it is void"), "{answered}");
+    let config = file(&scratch.file("cli", UNLIMITED));
+    let seen = format!("{}@{SEEN}", proposal.id);
+    let output = refundd(config.path(), &["review", "approve", &seen, "--reason", "r", "--by", "bob"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = format!("proposal {} is void: refund 1 has changed", proposal.id);
+    assert!(text(&output).contains(&told), "{}", text(&output));
+    let events = node.get("/v1/events?refund_id=1").await.json();
+    assert_eq!(
+        (&events["events"][0]["kind"], &events["events"][0]["before"]["who"]),
+        (&json!("void"), &json!("ann")),
+        "{events}"
+    );
+    node.stop().await;
 }
 
 #[tokio::test]
