@@ -1,5 +1,6 @@
 //! `[notify]`: a real receiver of webhooks that fails, hangs and dies gets every change, those of a refund in their order.
 
+mod dropped;
 mod out_of_reach;
 
 use std::collections::{BTreeMap, BTreeSet};
