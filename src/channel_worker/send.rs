@@ -107,6 +107,10 @@ impl SendAttempt {
         let duration = sent.started.map_or(Duration::ZERO, |at| at.elapsed());
         let waited = began.elapsed().saturating_sub(duration);
         let Attempt { node, channel, permit, .. } = &self.attempt;
+        // It ends with the answer of the bank, and not when the node has written what follows from it.
+        if let Some(span) = span {
+            end_span(span, &self.refund, channel, &sent.answer, waited);
+        }
         let send = Sending {
             number: u32::try_from(self.refund.attempt).unwrap_or(u32::MAX),
             is_resend: self.refund.is_resend,
@@ -128,9 +132,6 @@ impl SendAttempt {
         match self.attempt.probe {
             Some(reserved) => Box::pin(node.note_probe(channel, answer, send.is_resend, reserved)).await,
             None => node.note_answer(channel, answer, send.is_resend, sent.started.unwrap_or(began)).await,
-        }
-        if let Some(span) = span {
-            end_span(span, &self.refund, channel, &sent.answer, waited);
         }
         if sent.started.is_some() {
             self.meter.answered(duration, self.attempt.preparing() + duration);

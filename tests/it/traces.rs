@@ -9,6 +9,7 @@ use hyper::Method;
 use playground::bank::Step;
 use refundd::refund::State;
 use serde_json::json;
+use sqlx::{Connection, Executor};
 
 use crate::harness::node::refund;
 use crate::harness::{Scratch, TestNode, until, within};
@@ -156,6 +157,26 @@ async fn spans_reach_the_collector_under_the_trace_that_the_bank_sees() {
     assert_eq!(outcomes, ["granted", "refused"]);
     assert!(acquired.iter().all(|span| span.trace_id == TRACE && span.kind == 2));
     assert_eq!(acquired[0].values["refundd.limit"], "tight");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_span_ends_with_the_banks_answer_while_postgres_is_slow_to_note_that_the_channel_cools() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::too_many(1).after(Duration::from_secs(1))]);
+    let collector = Collector::start().await;
+    let node = TestNode::start(&scratch, "a", &traced(&collector.address)).await;
+    scratch.insert("acme", "R-", 1).await;
+    until("the bank has it", async || scratch.bank.look(|l| l.all().len()) == 1).await;
+    let mut held = scratch.connect().await;
+    let mut holds = held.begin().await.unwrap();
+    holds.execute("select from refundd.channels where channel = 'acme' for update").await.unwrap();
+    until("the span arrives", async || !collector.spans().is_empty()).await;
+    holds.rollback().await.unwrap();
+    let span = collector.spans().remove(0);
+    assert_eq!(span.values["http.response.status_code"], "429");
+    // The node waits 3.5 s for Postgres; the bank has answered after 1 s.
+    assert!(span.nanoseconds < 3_000_000_000, "{}", span.nanoseconds);
     node.stop().await;
 }
 

@@ -15,7 +15,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/claiming.rs", "follow_up", "channel_worker/claiming.rs", 0xc397_29cb),
     ("src/channel_worker/claiming.rs", "take_back", "channel_worker/claiming.rs", 0x14df_ecae),
     ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x995f_4760),
-    ("src/channel_worker/send.rs", "run", "send.rs", 0xf09b_d7ae),
+    ("src/channel_worker/send.rs", "run", "send.rs", 0x44de_37c2),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x8646_b133),
     ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0xad39_f9ea),
     ("src/due_poller.rs", "find_due", "inquiries.rs", 0x9d3d_f4a4),
