@@ -1,5 +1,7 @@
 //! Postgres's clock is set, for real, while something waits for a period. The judge is the bank's own ledger.
 
+mod deadlines;
+
 use std::time::Duration;
 
 use jiff::SignedDuration;

@@ -3,8 +3,8 @@
 -- :resend_within_us        how long after its first send a refund may be sent again under the same request id, null for never
 -- :most_sends              of one refund
 -- :endpoint, :inquiry      the node's bank address for sends, and for inquiries
--- :witnessed_us            Postgres's time as the node's own clock carried it on: a clock that was set back does not lengthen
---                          the time in which the bank remembers a request id
+-- :witnessed_us            Postgres's time as the node's own clock carried it on: a clock that was set back puts off no deadline, and
+--                          does not lengthen the time in which the bank remembers a request id
 with here as (
     select a.address from refundd.addresses a where a.channel = :channel and a.endpoint = :endpoint and a.inquiry = :inquiry
 ), claimable as (
@@ -14,7 +14,7 @@ with here as (
      -- The array of ids and `state || ''` make the planner find the rows by their ids. Otherwise a planner that saw
      -- ten rows would join the whole table or walk all ready rows, and keep that plan for millions of rows.
      where r.id = any(:id) and r.channel = :channel
-       and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())
+       and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > greatest(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond'))
        and (r.state || '' = 'ready'
             or (r.state || '' = 'unknown' and r.inquire_at is null
                 and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, :resend_within_us * interval '1 microsecond', :most_sends, greatest(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond'))

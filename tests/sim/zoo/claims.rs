@@ -47,7 +47,7 @@ pub const ALL: &[(&str, Patch)] = &[
     (
         "the claim does not look at the deadline",
         &[(
-            "and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > now())\n       and (r.state",
+            "and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > greatest(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond'))\n       and (r.state",
             "and r.due_at <= now()\n       and (r.state",
         )],
     ),

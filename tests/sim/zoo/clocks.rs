@@ -46,15 +46,15 @@ pub const ALL: &[(&str, Patch)] = &[
     (
         "the age of a key is measured by Postgres's clock alone",
         &[(
-            "greatest(now(), timestamptz 'epoch' + :witnessed_us::bigint",
-            "least(now(), timestamptz 'epoch' + :witnessed_us::bigint",
+            ":most_sends, greatest(now(), timestamptz 'epoch' + :witnessed_us::bigint",
+            ":most_sends, least(now(), timestamptz 'epoch' + :witnessed_us::bigint",
         )],
     ),
     (
         "a step of Postgres's clock makes a key last longer",
         &[(
-            ":witnessed_us::bigint * interval '1 microsecond'))\n",
-            ":witnessed_us::bigint * interval '1 microsecond') - refundd.stepped_back(r.first_sent_at))\n",
+            ":most_sends, greatest(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond'))\n",
+            ":most_sends, greatest(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond') - refundd.stepped_back(r.first_sent_at))\n",
         )],
     ),
 ];
