@@ -90,7 +90,7 @@ pub async fn acquire(
                 return Ok(AcquireOutcome::Refused { retry_after: wait.span, left });
             }
             Acquired::Restoring => tokio::time::sleep(timing::WHILE_RESTORING).await,
-            Acquired::Forgot(forgotten) => node.restore(&forgotten).await?,
+            Acquired::Forgot(forgotten) => node.restore(&forgotten, false).await?,
             Acquired::ClockStepped { .. } => {}
         }
     }

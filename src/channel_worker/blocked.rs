@@ -77,6 +77,11 @@ impl ObstacleReport {
         self.failing.is_failing() && !self.failing.is_failing_by(REDIS)
     }
 
+    /// Whether the last claim was refused because the clocks of Redis and Postgres are apart.
+    pub fn is_by_clocks(&self) -> bool {
+        self.failing.is_failing_by(CLOCKS)
+    }
+
     /// Notes that Postgres took a claim.
     pub fn note_claim(&mut self) {
         self.has_claimed = true;

@@ -87,7 +87,8 @@ impl<W: Work> ChannelWorker<W> {
                 Ok(Next::WhenFilled { not_before: began })
             }
             Ok(Take::Forgot(forgotten)) => {
-                self.node.restore(&forgotten).await?;
+                // While the clocks are apart, each try makes Redis forget the permits that the claim refuses.
+                self.node.restore(&forgotten, self.blocked.is_by_clocks()).await?;
                 // One restore is enough, unless another node has to restore as well.
                 Ok(if std::mem::replace(&mut self.forgot, true) {
                     Next::later(jittered(Self::RESTORE_AGAIN))

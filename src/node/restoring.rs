@@ -28,13 +28,14 @@ pub enum ServerError {
 }
 
 impl Node {
-    /// Restores a limit that Redis forgot: adopts a generation in the ledger, and tells Redis what is spent.
+    /// Restores a limit that Redis forgot: adopts a generation in the ledger, and tells Redis what is spent. With `quietly`
+    /// the log says nothing of it.
     ///
     /// # Errors
     /// When Redis or Postgres fails. Redis then still lacks the count, and the next take finds that again.
-    pub async fn restore(&self, forgotten: &Forgotten) -> Result<(), ServerError> {
+    pub async fn restore(&self, forgotten: &Forgotten, quietly: bool) -> Result<(), ServerError> {
         let began = Instant::now();
-        let restored = self.try_to_restore(forgotten, began).await;
+        let restored = self.try_to_restore(forgotten, began, quietly).await;
         if matches!(restored, Err(ServerError::Store(_))) {
             // Redis may be away as well. Then another node may try after a while.
             let _ = self.bucket.give_up(forgotten).await;
@@ -42,7 +43,12 @@ impl Node {
         restored
     }
 
-    async fn try_to_restore(&self, forgotten: &Forgotten, began: Instant) -> Result<(), ServerError> {
+    async fn try_to_restore(
+        &self,
+        forgotten: &Forgotten,
+        began: Instant,
+        quietly: bool,
+    ) -> Result<(), ServerError> {
         let limit = &forgotten.limit;
         self.share_days([limit]).await?;
         if limit.rule.zone().is_some() && forgotten.window.0 == 0 {
@@ -52,7 +58,14 @@ impl Node {
         crash::point("adopting");
         let count = self.store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
         crash::point("adopted");
-        if !self.bucket.restore(limit, &count).await? {
+        let is_restored = self.bucket.restore(limit, &count).await?;
+        if is_restored {
+            crash::point("restored");
+        }
+        if quietly {
+            return Ok(());
+        }
+        if !is_restored {
             let took_ms = millis(began.elapsed());
             tracing::warn!(
                 limit.name = %limit.name, generation = count.generation, took_ms,
@@ -61,7 +74,6 @@ impl Node {
             );
             return Ok(());
         }
-        crash::point("restored");
         let spent = count.used + count.history.iter().map(|past| past.count).sum::<i64>();
         tracing::info!(
             limit.name = %limit.name, spent, generation = count.generation,

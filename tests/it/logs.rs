@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use playground::Weather;
+use jiff::SignedDuration;
 use playground::bank::Step;
 use playground::forward::Forward;
+use playground::{PrivateRedis, RedisOptions, Weather};
 use refundd::refund::State;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -63,6 +64,34 @@ async fn every_duration_in_the_log_is_a_number() {
         }
     }
     assert!(seen >= 4, "cooling, two attempts and the stop: {:#?}", node.log());
+}
+
+#[tokio::test]
+async fn while_clocks_are_apart_the_log_says_it_once_and_nothing_for_each_try() {
+    let redis =
+        PrivateRedis::start_with(&RedisOptions { clock: true, ..RedisOptions::default() }).await.unwrap();
+    redis.step_clock(SignedDuration::from_secs(60)).await.unwrap();
+    let scratch = Scratch::with_redis(redis.url()).await;
+    // Redis forgets the permits of such a long window after each claim that was refused.
+    let long = "[limit.acme]\npermits = 50\nper = \"10s\"\n[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+    let node = NodeProcess::start(&scratch, "a", long);
+    scratch.insert("acme", "R-", 1).await;
+    let address = node.address().unwrap().parse().unwrap();
+    until("several claims were refused", async || {
+        let page = crate::harness::http::get(address, "/metrics").await.unwrap().1;
+        let refused = "refundd_permits_unused_total{channel=\"acme\",reason=\"clocks_apart\"} ";
+        page.lines()
+            .find_map(|line| line.strip_prefix(refused)?.parse::<u32>().ok())
+            .is_some_and(|times| times >= 5)
+    })
+    .await;
+    let log = node.log();
+    let count = |words: &str| log.iter().filter(|line| line.contains(words)).count();
+    assert_eq!(count("nothing is sent until they agree"), 1, "{log:#?}");
+    // The one at the start: this Redis had no count yet.
+    assert!(count("Restored Redis from the ledger") <= 1, "{log:#?}");
+    drop(node);
+    redis.stop().await.unwrap();
 }
 
 #[tokio::test]
