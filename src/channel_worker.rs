@@ -20,6 +20,7 @@ mod lapses;
 mod lead_time;
 mod making;
 mod need;
+mod phases;
 mod probing;
 mod resources;
 mod round;
@@ -32,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::bank::{Bank, Pool, Reserved, Tokens};
+use crate::bank::{Bank, Pool, Tokens};
 use crate::bucket::Purpose;
 use crate::channel::Channel;
 use crate::limiter::Permit;
@@ -46,6 +47,7 @@ use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 use blocked::ObstacleReport;
 pub use inquire::Inquiries;
+use phases::{NotReady, Signals};
 use probing::Permission;
 use resources::Resources;
 pub use send::Sends;
@@ -116,9 +118,11 @@ impl<W: Work> ChannelWorker<W> {
     }
 
     async fn work_until_stopped(&mut self) {
-        let filled = self.wake_ups.filled(&self.channel.name);
-        let stop = self.stop.clone();
-        let mut departures = self.node.departures.subscribe();
+        let mut signals = Signals {
+            stop: self.stop.clone(),
+            filled: self.wake_ups.filled(&self.channel.name),
+            departures: self.node.departures.subscribe(),
+        };
         if let Err(error) = self.node.bucket.watch_clock(&self.channel).await {
             // The first take reads the clock too.
             tracing::debug!(
@@ -130,135 +134,51 @@ impl<W: Work> ChannelWorker<W> {
         self.wake_ups.nudge(&self.channel.name);
         let mut next = Next::WhenFilled { not_before: Instant::now() };
         loop {
-            let mut opens = None;
-            if !matches!(next, Next::Now) {
-                self.put_ahead_back().await;
-            }
-            match next {
-                Next::Now => {}
-                Next::Grant(at) => {
-                    self.waits.on_limit();
-                    self.is_rare = at.saturating_duration_since(Instant::now()) > self.connections.set_up();
-                    let begin = at.checked_sub(self.dials_before(at)).unwrap_or(at);
-                    tokio::select! {
-                        () = stop.cancelled() => return,
-                        // The permit that the departed node had reserved may be free now.
-                        _ = departures.changed() => self.notices.departed = true,
-                        () = tokio::time::sleep_until(begin.into()) => opens = Some(at),
-                    }
-                }
-                Next::Later(at) => tokio::select! {
-                    () = stop.cancelled() => return,
-                    _ = departures.changed() => self.notices.departed = true,
-                    () = tokio::time::sleep_until(at.into()) => {}
-                },
-                Next::WhenFilled { not_before } => {
-                    self.waits.on(Binds::Nothing);
-                    let asleep = self.wake_ups.sleep(&self.channel.name);
-                    tokio::select! {
-                        () = stop.cancelled() => {
-                            // A successor may wait for the same signal: pass the signal on.
-                            filled.notify_one();
-                            return;
-                        }
-                        () = filled.notified() => self.depth = None,
-                        _ = departures.changed() => {
-                            self.notices.departed = true;
-                            continue;
-                        }
-                    }
-                    drop(asleep);
-                    // A filled bucket ends the wait for ids. It does not end the wait after a denial.
-                    if not_before > Instant::now() && !self.notices.departed {
-                        next = Next::Grant(not_before);
-                        continue;
-                    }
-                }
-            }
-            let ready = async {
-                self.waits.on_suspension(&self.node, &self.channel);
-                self.node.suspensions.wait_until_free(&self.channel.name, W::PURPOSE).await;
-                self.waits.on(Binds::InFlight);
-                self.free_slots().await
+            next = match self.prepare_and_take(next, &mut signals).await {
+                Ok(next) | Err(NotReady::Again(next)) => next,
+                Err(NotReady::Stopped) => return,
             };
-            let mut slots = tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                slots = ready => slots,
-                () = tokio::time::sleep(Self::KEEPS_AHEAD), if !self.ahead.is_empty() => {
-                    self.put_ahead_back().await;
-                    next = Next::Now;
-                    continue;
-                }
-            };
-            self.waits.on_limit();
-            let began = Instant::now();
-            let keeps_ids = !self.ahead.is_empty();
-            let connections = tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                connections = self.connect(slots.len(), opens) => Some(connections),
-                () = tokio::time::sleep(Self::KEEPS_AHEAD), if keeps_ids => None,
-            };
-            let Some(connections) = connections else {
-                self.put_ahead_back().await;
-                next = Next::Now;
-                continue;
-            };
-            self.waits.connected(began, opens);
-            let mut connections = match connections {
-                Ok(connections) => connections,
-                Err(retry_in) => {
-                    self.waits.on(Binds::Bank);
-                    next = Next::later(retry_in.max(Self::LEAST_REST));
-                    continue;
-                }
-            };
-            if let Some(opens) = opens.filter(|opens| *opens > Instant::now()) {
-                self.waits.on_limit();
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    _ = departures.changed() => self.notices.departed = true,
-                    () = tokio::time::sleep_until(opens.into()) => {}
-                }
-                connections.retain(Reserved::is_open);
-                let more = slots.len().saturating_sub(connections.len());
-                connections.extend(self.connections.reserve_more(more, Instant::now()));
-            }
-            if connections.is_empty() {
-                next = Next::Now;
-                continue;
-            }
-            match self.permission().await {
-                Permission::All => {}
-                Permission::One => {
-                    slots.truncate(1);
-                    connections.truncate(1);
-                }
-                Permission::None(at) => {
-                    next = at;
-                    continue;
-                }
-            }
-            self.waits.on(Binds::Nothing);
-            let pass = self.node.progress.pass(self.name());
-            let began = Instant::now();
-            let round = if let Some(channel) = self.effective_limits.now() {
-                self.round(&channel, Resources { slots, connections }).await
-            } else {
-                // Other nodes count all shares of a limit; a share may be free soon.
-                self.waits.on(Binds::Limit);
-                Ok(Next::later(jittered(EffectiveLimits::NO_SHARE)))
-            };
-            drop(pass);
-            match &round {
-                Ok(_) => self.blocked.worked(),
-                Err(obstacle) => self.blocked.failed(obstacle),
-            }
-            next = round.unwrap_or_else(|_| {
-                Next::Later((began + jittered(Self::TRY_AGAIN)).max(Instant::now() + Self::LEAST_REST))
-            });
         }
+    }
+
+    /// One turn of the loop: prepares everything that a take needs, and takes. The answer is when to take next.
+    async fn prepare_and_take(&mut self, next: Next, signals: &mut Signals) -> Result<Next, NotReady> {
+        let opens = self.sleep(next, signals).await?;
+        let slots = self.wait_for_slots(signals).await?;
+        let connections = self.wait_for_connections(slots.len(), opens, signals).await?;
+        let mut resources = Resources { slots, connections };
+        self.wait_for_grant(&mut resources, opens, signals).await?;
+        match self.permission().await {
+            Permission::All => {}
+            Permission::One => {
+                resources.slots.truncate(1);
+                resources.connections.truncate(1);
+            }
+            Permission::None(at) => return Err(NotReady::Again(at)),
+        }
+        Ok(self.pass(resources).await)
+    }
+
+    /// One round, noted for those who watch this loop. The answer is when to take next.
+    async fn pass(&mut self, resources: Resources) -> Next {
+        self.waits.on(Binds::Nothing);
+        let pass = self.node.progress.pass(self.name());
+        let began = Instant::now();
+        let round = if let Some(channel) = self.effective_limits.now() {
+            self.round(&channel, resources).await
+        } else {
+            // Other nodes count all shares of a limit; a share may be free soon.
+            self.waits.on(Binds::Limit);
+            Ok(Next::later(jittered(EffectiveLimits::NO_SHARE)))
+        };
+        drop(pass);
+        match &round {
+            Ok(_) => self.blocked.worked(),
+            Err(obstacle) => self.blocked.failed(obstacle),
+        }
+        round.unwrap_or_else(|_| {
+            Next::Later((began + jittered(Self::TRY_AGAIN)).max(Instant::now() + Self::LEAST_REST))
+        })
     }
 }
 
