@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use crate::bank::Slept;
 use crate::bucket::Acquired;
 use crate::crash;
-use crate::limiter::{Limit, Permit, timing};
-use crate::node::Node;
+use crate::limiter::{Limit, Permit, Placement, timing};
 use crate::node::restoring::ServerError;
 use crate::node::suspended::Until;
+use crate::node::{Look, Node};
 use crate::refund::ChannelName;
 use crate::store::Spent;
 
@@ -42,7 +42,7 @@ pub async fn acquire(
     want: u32,
     caller: &str,
 ) -> Result<AcquireOutcome, ServerError> {
-    let name = &limit.name;
+    let (name, looked) = (&limit.name, Look::now());
     let Some(limit) = node.counted(limit) else {
         return Ok(AcquireOutcome::Unsure("this node has no share of this limit; its log says why"));
     };
@@ -57,6 +57,9 @@ pub async fn acquire(
     for _ in 0..Node::TRIES {
         let slept = Slept::now();
         match node.bucket.acquire(limit, want).await? {
+            Acquired::Granted { .. } if is_too_late(limit, looked) => {
+                return Ok(AcquireOutcome::Unsure("this node looked at its share of this limit too long ago"));
+            }
             Acquired::Granted { permits, left } => {
                 crash::point("spending");
                 match node
@@ -107,6 +110,11 @@ fn paused(until: Option<Until>) -> AcquireOutcome {
     AcquireOutcome::Paused { retry_after: left.min(Duration::from_mins(1)) }
 }
 
+/// Whether a share that this node had when it looked may be another node's by now.
+fn is_too_late(limit: &Limit, looked: Look) -> bool {
+    limit.placement != Placement::Shared && looked.is_older_than(Limit::SLOWEST_TAKE)
+}
+
 /// Whether at least one of the permits can no longer be used. While a machine sleeps, its [`Instant`]s stand still: if it slept
 /// since the grant, nobody knows how much of a span is left.
 fn are_over(permits: &[Permit], now: Instant, granted: Slept) -> bool {
@@ -117,7 +125,8 @@ fn are_over(permits: &[Permit], now: Instant, granted: Slept) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::Span;
+    use crate::limiter::{Algorithm, Rule, Span};
+    use crate::refund::LimitName;
 
     #[test]
     fn a_permit_that_the_ledger_took_too_late_is_handed_to_nobody() {
@@ -133,5 +142,17 @@ mod tests {
         let now = Instant::now();
         let permits = [Permit { numbers: Vec::new(), span: Some(Span::translate(0, 10_000, 0, now, now)) }];
         assert!(are_over(&permits, now, Slept::a_second_ago()));
+    }
+
+    #[test]
+    fn no_permit_of_a_share_is_handed_out_after_the_machine_slept_since_the_look_at_the_share() {
+        let second = Duration::from_secs(1);
+        let rule = Rule { algorithm: Algorithm::Paced, permits: 20, per: second, lateness: second / 50 };
+        let name = LimitName::stored("acme");
+        let limit = |placement| Limit { name: name.clone(), rule: rule.clone(), ahead: second / 20, placement };
+        let share = limit(Placement::LocalShare { nodes: 2 });
+        assert!(!is_too_late(&share, Look::now()));
+        assert!(is_too_late(&share, Look::before_a_sleep()));
+        assert!(!is_too_late(&limit(Placement::Shared), Look::before_a_sleep()));
     }
 }

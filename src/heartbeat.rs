@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use crate::bucket::BucketKind;
 use crate::failing::Failing;
 use crate::limiter::{Limit, Placement};
-use crate::node::Node;
 use crate::node::meter::Binds;
 use crate::node::running::Running;
+use crate::node::{Look, Node};
 use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Liveness, RedisTime, ReservedShare, StoreError};
 use crate::telemetry::chain;
@@ -143,7 +143,7 @@ impl Heartbeat {
     /// Keeps, or takes, a share of this limit.
     async fn renew_share(&mut self, limit: &Arc<Limit>, nodes: u32) -> Result<(), StoreError> {
         self.node.shares.give_up_older(limit);
-        let asked = Instant::now();
+        let asked = Look::now();
         let reserved = self.node.store.reserve_share(limit, nodes, &self.node.name).await;
         match &reserved {
             Ok(ReservedShare::Own(_)) => {}

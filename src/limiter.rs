@@ -49,9 +49,9 @@ impl Limit {
         Arc::new(own)
     }
 
-    /// The longest time from the moment at which a node begins to take under a share until the take grants permits. A node
-    /// may ask Postgres before it takes, and it waits up to 5 s for an answer.
-    const SLOWEST_TAKE: Duration = Duration::from_secs(5);
+    /// The longest time from the moment at which a node looks at its share until the take under it grants permits. A node may
+    /// ask Postgres in between, and it waits up to 5 s for an answer. It uses no permit that is granted later.
+    pub const SLOWEST_TAKE: Duration = Duration::from_secs(5);
 
     /// For how long permits of a share may count after a node gave the share up: until the last take under it is done, its
     /// permits have opened and closed, and they are older than the rule looks back.

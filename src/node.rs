@@ -34,6 +34,7 @@ use crate::refund::ChannelName;
 use crate::store::{ClockWitness, Store};
 use crate::traces::Traces;
 use breakers::Breakers;
+pub use own_shares::Look;
 use own_shares::OwnShares;
 use progress::Progress;
 use running::Running;

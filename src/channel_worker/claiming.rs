@@ -236,7 +236,7 @@ impl<W: Work> ChannelWorker<W> {
     }
 
     /// Counts permits that no refund needs. They are not in the ledger, but Redis has counted them.
-    fn count_unspent(&mut self, count: usize) {
+    pub(super) fn count_unspent(&mut self, count: usize) {
         if count > 0 {
             self.notices.wasted = true;
             self.node.metrics.permits_unused(&self.channel.name, "unspent", count as u64);

@@ -9,7 +9,9 @@ use super::resources::Resources;
 use super::{ChannelWorker, Next, Work};
 use crate::bucket::{BucketError, LimitWait, Purpose, StricterRule, Take};
 use crate::channel::Channel;
+use crate::limiter::Permit;
 use crate::node::jittered;
+use crate::refund::RefundId;
 
 impl<W: Work> ChannelWorker<W> {
     /// The wait after a second restore in a row.
@@ -43,6 +45,10 @@ impl<W: Work> ChannelWorker<W> {
             self.forgot = false;
         }
         match taken {
+            Ok(Take::Granted { taken, .. }) if self.effective_limits.are_too_old() => {
+                self.give_back(&taken).await;
+                Ok(Next::Now)
+            }
             Ok(Take::Granted { taken, depth, feed, again, stricter_rules }) => {
                 self.note_depth(depth);
                 let longest = self.effective_limits.longest_wait(&stricter_rules);
@@ -106,6 +112,21 @@ impl<W: Work> ChannelWorker<W> {
                 Err(error.into())
             }
         }
+    }
+
+    /// Gives back what was taken too long after the look at this node's shares. The permits stay unused. Ids for inquiries come
+    /// back from their rows.
+    pub(super) async fn give_back(&mut self, taken: &[(RefundId, Permit)]) {
+        self.count_unspent(taken.len());
+        if W::PURPOSE == Purpose::Send {
+            let ids: Vec<RefundId> = taken.iter().map(|(id, _)| *id).collect();
+            self.put_back(&ids).await;
+        }
+        tracing::warn!(
+            channel.name = %self.channel.name, refunds = taken.len(),
+            "Channel `{}` gave {} refunds back: they were taken too long after this node had looked at its share of a limit",
+            self.channel.name, taken.len(),
+        );
     }
 
     /// Notes that Redis's clock was set, by so much if this node has just reported it.

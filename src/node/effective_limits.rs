@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Node;
+use super::own_shares::Look;
 use crate::bucket::StricterRule;
 use crate::channel::Channel;
-use crate::limiter::{Placement, timing};
+use crate::limiter::{Limit, Placement, timing};
 use crate::store::StoreError;
 
 /// The effective limits of one channel, for one channel worker.
@@ -19,6 +20,8 @@ pub struct EffectiveLimits {
     node: Node,
     channel: Arc<Channel>,
     slowed: Option<Slowed>,
+    /// When this node looked at its shares of these limits; `None` if it counts none of them by shares.
+    looked: Option<Look>,
 }
 
 /// The channel with slower limits, while the bank wants fewer requests.
@@ -38,7 +41,7 @@ impl EffectiveLimits {
 
     /// The effective limits of `channel`, which is as the file has it.
     pub fn new(node: Node, channel: Arc<Channel>) -> Self {
-        EffectiveLimits { node, channel, slowed: None }
+        EffectiveLimits { node, channel, slowed: None, looked: None }
     }
 
     /// The channel with its effective limits; `None` while this node has no share of one of them.
@@ -61,10 +64,23 @@ impl EffectiveLimits {
             }
         };
         if base.limits.iter().all(|limit| limit.placement == Placement::Shared) {
+            self.looked = None;
             return Some(base);
         }
+        self.looked = Some(Look::now());
         let limits: Option<Vec<_>> = base.limits.iter().map(|limit| self.node.counted(limit)).collect();
         Some(Arc::new(Channel { limits: limits?, ..base.as_ref().clone() }))
+    }
+
+    /// Whether it is too late to use what was granted after [`EffectiveLimits::now`]: other nodes may count new shares.
+    pub fn are_too_old(&self) -> bool {
+        self.looked.is_some_and(|looked| looked.is_older_than(Limit::SLOWEST_TAKE))
+    }
+
+    /// As if the machine had slept since this node looked at its shares.
+    #[cfg(test)]
+    pub fn look_before_a_sleep(&mut self) {
+        self.looked = Some(Look::before_a_sleep());
     }
 
     /// Publishes the slower rules in Postgres before they are used. No file names them, and `prove` needs them to

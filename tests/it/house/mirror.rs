@@ -7,14 +7,14 @@ use super::ROOT;
 /// Each mirrored function: its file, its name, the file of its mirror, and the fingerprint of its code. After a change,
 /// compare both files, change the mirror if the order of calls or a condition changed, and put the new fingerprint here.
 const MIRRORED: &[(&str, &str, &str, u32)] = &[
-    ("src/acquire.rs", "acquire", "acquire.rs", 0x818e_8188),
+    ("src/acquire.rs", "acquire", "acquire.rs", 0xa08b_7f86),
     ("src/channel_worker/attempt.rs", "make", "send.rs", 0xe933_de57),
     ("src/channel_worker/claiming.rs", "claim_and_start", "channel_worker/claiming.rs", 0x4952_f399),
     ("src/channel_worker/claiming.rs", "more", "channel_worker/left_over.rs", 0x676e_7807),
     ("src/channel_worker/claiming.rs", "claim_once", "channel_worker/claiming.rs", 0x35ab_3455),
     ("src/channel_worker/claiming.rs", "follow_up", "channel_worker/claiming.rs", 0xc397_29cb),
     ("src/channel_worker/claiming.rs", "take_back", "channel_worker/claiming.rs", 0x14df_ecae),
-    ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0xb943_3ecb),
+    ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0xf2fc_1b5f),
     ("src/channel_worker/send.rs", "run", "send.rs", 0x44de_37c2),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x8646_b133),
     ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0xad39_f9ea),
