@@ -57,8 +57,8 @@ impl Limit {
     /// permits have opened and closed, and they are older than the rule looks back.
     #[must_use]
     pub fn rest_of_share(&self) -> Duration {
-        // A day of a time zone may have 25 hours.
-        let longer_day = if self.rule.zone().is_some() { Duration::from_hours(1) } else { Duration::ZERO };
+        // A day of a time zone has 28 hours at most (migration 0070).
+        let longer_day = if self.rule.zone().is_some() { Duration::from_hours(4) } else { Duration::ZERO };
         let opens = self.ahead.max(Permit::NEXT_SLOT);
         let closes = self.rule.per.min(Permit::LIFETIME);
         Self::SLOWEST_TAKE + opens + closes + self.rule.memory() + longer_day

@@ -2,6 +2,7 @@
 
 mod acquired;
 mod agreed;
+mod days;
 mod ended;
 mod in_memory;
 mod refused;

@@ -184,4 +184,5 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
     ),
     (68, "shares_of_one_rule", include_str!("../../../migrations/0068_shares_of_one_rule.sql")),
     (69, "void_proposals_are_events", include_str!("../../../migrations/0069_void_proposals_are_events.sql")),
+    (70, "a_day_may_have_26_hours", include_str!("../../../migrations/0070_a_day_may_have_26_hours.sql")),
 ];
