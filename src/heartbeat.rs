@@ -6,6 +6,8 @@
 //! It also reserves this node's shares of limits, once a second. That is no hint: a node uses no share that it could not
 //! reserve again within five seconds.
 
+mod shares;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,10 +15,9 @@ use std::time::{Duration, Instant};
 
 use crate::bucket::BucketKind;
 use crate::failing::Failing;
-use crate::limiter::{Limit, Placement};
+use crate::node::Node;
 use crate::node::meter::Binds;
 use crate::node::running::Running;
-use crate::node::{Look, Node};
 use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Liveness, RedisTime, ReservedShare, StoreError};
 use crate::telemetry::chain;
@@ -115,85 +116,6 @@ impl Heartbeat {
             }
         }
         Ok(())
-    }
-
-    /// Keeps, or takes, a share of each limit with local shares.
-    async fn renew_shares(&mut self) -> Result<(), StoreError> {
-        let running = self.node.running();
-        self.without_share.retain(|name, _| {
-            let is_run = running.limits.iter().any(|l| l.name == *name && l.placement != Placement::Shared);
-            if !is_run {
-                self.node.metrics.limit_has_stricter_rule(name, false);
-                self.node.status_report.note_other_shares(name, None);
-            }
-            is_run
-        });
-        let mut locked = Ok(());
-        for limit in &running.limits {
-            let Placement::LocalShare { nodes } = limit.placement else { continue };
-            match self.renew_share(limit, nodes).await {
-                // The other limits need their shares, too.
-                Err(error) if error.is_a_lock() => locked = Err(error),
-                done => done?,
-            }
-        }
-        locked
-    }
-
-    /// Keeps, or takes, a share of this limit.
-    async fn renew_share(&mut self, limit: &Arc<Limit>, nodes: u32) -> Result<(), StoreError> {
-        self.node.shares.give_up_older(limit);
-        let asked = Look::now();
-        let reserved = self.node.store.reserve_share(limit, nodes, &self.node.name).await;
-        match &reserved {
-            Ok(ReservedShare::Own(_)) => {}
-            // Nothing was changed.
-            Err(error) if error.is_a_lock() => {}
-            // Also after an error: Postgres may have given the share back.
-            _ => self.node.shares.give_up(&limit.name),
-        }
-        let reserved = reserved?;
-        self.note_reserved(limit, nodes, &reserved);
-        let ReservedShare::Own(share) = reserved else { return Ok(()) };
-        if self.node.shares.number(limit) != Some(share) {
-            let own = limit.share(share);
-            self.node.store.publish_rules(&self.node.name, [(&own.name, &own.rule)]).await?;
-        }
-        if self.node.shares.keep(limit, share, asked) {
-            tracing::info!(
-                limit.name = %limit.name, share,
-                "This node counts share {share} of {nodes} of limit `{}`", limit.name,
-            );
-        }
-        Ok(())
-    }
-
-    /// Logs, and reports, why this node has no share of a limit.
-    fn note_reserved(&mut self, limit: &Limit, nodes: u32, reserved: &ReservedShare) {
-        let other = match reserved {
-            ReservedShare::CountedOtherwise(other) => Some(other.to_string()),
-            ReservedShare::Own(_) | ReservedShare::AllTaken => None,
-        };
-        self.node.metrics.limit_has_stricter_rule(&limit.name, other.is_some());
-        self.node.status_report.note_other_shares(&limit.name, other);
-        if matches!(reserved, ReservedShare::Own(_)) {
-            self.without_share.remove(&limit.name);
-            return;
-        }
-        if self.without_share.insert(limit.name.clone(), reserved.clone()).as_ref() == Some(reserved) {
-            return;
-        }
-        match reserved {
-            ReservedShare::Own(_) => {}
-            ReservedShare::AllTaken => tracing::warn!(
-                limit.name = %limit.name,
-                "Other nodes count all {nodes} shares of limit `{}`; this one sends nothing under it", limit.name,
-            ),
-            ReservedShare::CountedOtherwise(other) => tracing::warn!(
-                limit.name = %limit.name,
-                "Limit `{}` is counted in {other}, or was until lately; this one sends nothing under it", limit.name,
-            ),
-        }
     }
 
     /// Compares Postgres's clock with this node's monotonic clock. A node that just started compares it with

@@ -36,6 +36,15 @@ pub enum Placement {
 }
 
 impl Limit {
+    /// Among how many nodes the limit is shared out; `None` if all nodes count it together.
+    #[must_use]
+    pub fn shares(&self) -> Option<u32> {
+        match self.placement {
+            Placement::Shared => None,
+            Placement::LocalShare { nodes } => Some(nodes),
+        }
+    }
+
     /// The share of the limit that one node counts alone; the limit itself if all nodes count it together.
     #[must_use]
     pub fn share(self: &Arc<Self>, share: u32) -> Arc<Limit> {

@@ -8,16 +8,18 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::connections::{Ask, Run};
-use super::named::{Statement, bind, statement};
+use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros};
 use crate::limiter::Limit;
 use crate::refund::LimitName;
 
-const RESERVE: Statement = statement!(include_str!("sql/reserve_share.sql"));
+const RESERVE: Statement = statement!(include_str!("sql/reserve_shares.sql"));
 
 const LEAVE: &str = "delete from refundd.limit_shares where node = $1";
 
@@ -33,7 +35,7 @@ const IN_USE: &str = "
      where seen_at > now() - interval '10 seconds' order by limit_name, share";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
-    ("reserve_share", RESERVE.sql),
+    ("reserve_shares", RESERVE.sql),
     ("leave_shares", LEAVE),
     ("want_no_shares", WANT_NO_MORE),
     ("shares_in_use", IN_USE),
@@ -69,29 +71,30 @@ impl fmt::Display for OtherShares {
 }
 
 impl Store {
-    /// Reserves one of a limit's `of` shares for this node, or keeps the one that it has.
-    pub async fn reserve_share(
+    /// For several limits, one that is locked must not keep the others waiting until their shares are over.
+    const SEVERAL_WAIT: &str = "500ms";
+    /// As long as other statements wait.
+    const ONE_WAITS: &str = "3s";
+
+    /// Reserves a share of each of these limits for this node, or keeps the one that it has: all of them, or none after an
+    /// error. Answers in the order of the limits.
+    pub async fn reserve_shares(
         &self,
-        limit: &Limit,
-        of: u32,
+        limits: &[Arc<Limit>],
         node: &str,
-    ) -> Result<ReservedShare, StoreError> {
+    ) -> Result<Vec<ReservedShare>, StoreError> {
         let query = bind!(
             RESERVE,
-            limit_name: limit.name.as_str(),
+            limit_name: column(limits, |limit| limit.name.as_str()),
             node: node,
-            shares: i32::try_from(of).unwrap_or(i32::MAX),
-            rule: limit.rule.to_string(),
-            rest_us: micros(limit.rest_of_share()),
+            shares: column(limits, |limit| i32::try_from(limit.shares().unwrap_or(1)).unwrap_or(i32::MAX)),
+            rule: column(limits, |limit| limit.rule.to_string()),
+            rest_us: column(limits, |limit| micros(limit.rest_of_share())),
+            lock_timeout: if limits.len() > 1 { Self::SEVERAL_WAIT } else { Self::ONE_WAITS },
         );
-        let row = query.one(&self.db).await.doing("reserve a share of a limit")?;
-        if let Some(node) = row.get::<Option<String>, _>("other_node") {
-            let (shares, permits): (Option<i32>, Option<i64>) =
-                (row.get("other_shares"), row.get("other_permits"));
-            return Ok(ReservedShare::CountedOtherwise(OtherShares { node, of: shares.zip(permits) }));
-        }
-        let given = row.get::<Option<i32>, _>("given").and_then(|share| u32::try_from(share).ok());
-        Ok(given.map_or(ReservedShare::AllTaken, ReservedShare::Own))
+        let mut rows = query.all(&self.db).await.doing("reserve shares of limits")?;
+        rows.sort_unstable_by_key(|row| row.get::<i64, _>("nth"));
+        Ok(rows.iter().map(reserved).collect())
     }
 
     /// The shares that nodes count now, by limit: the name of each, as in the ledger.
@@ -112,4 +115,14 @@ impl Store {
         sqlx::query(LEAVE).bind(node).run(&self.db).await.doing("leave shares of limits")?;
         Ok(())
     }
+}
+
+fn reserved(row: &PgRow) -> ReservedShare {
+    if let Some(node) = row.get::<Option<String>, _>("other_node") {
+        let (shares, permits): (Option<i32>, Option<i64>) =
+            (row.get("other_shares"), row.get("other_permits"));
+        return ReservedShare::CountedOtherwise(OtherShares { node, of: shares.zip(permits) });
+    }
+    let given = row.get::<Option<i32>, _>("given").and_then(|share| u32::try_from(share).ok());
+    given.map_or(ReservedShare::AllTaken, ReservedShare::Own)
 }

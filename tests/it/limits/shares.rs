@@ -1,8 +1,10 @@
 //! Limits that nodes count by shares, while the nodes' files differ.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use refundd::store::ReservedShare;
+use sqlx::Executor;
 
 use super::{channel, fullest_span};
 use crate::harness::{Scratch, TestNode, until};
@@ -11,6 +13,16 @@ fn shared_out(permits: u32, nodes: u32) -> String {
     channel(&format!(
         "algorithm = \"sliding_log\"\npermits = {permits}\nplacement = \"local_share\"\nnodes = {nodes}"
     ))
+}
+
+/// This many limits that are shared out among two nodes.
+fn many(limits: usize) -> String {
+    let channel = "[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"l0\"]\n";
+    (0..limits).fold(channel.to_owned(), |mut text, nth| {
+        let rule = "permits = 20\nper = \"1s\"\nplacement = \"local_share\"\nnodes = 2";
+        writeln!(text, "[limit.l{nth}]\n{rule}").unwrap();
+        text
+    })
 }
 
 /// How other nodes count the limit, as the API of this node says; empty if this node counts a share.
@@ -50,7 +62,8 @@ fn fullest(times: &[i64]) -> usize {
 /// Reserves one of `nodes` shares of the limit for a node, as the node's heartbeat does.
 async fn reserved(scratch: &Scratch, nodes: u32, node: &str) -> ReservedShare {
     let config = scratch.config("a", &shared_out(20, nodes));
-    scratch.store.reserve_share(config.limits.values().next().unwrap(), nodes, node).await.unwrap()
+    let limit = config.limits.values().next().unwrap();
+    scratch.store.reserve_shares(std::slice::from_ref(limit), node).await.unwrap().remove(0)
 }
 
 #[tokio::test]
@@ -174,4 +187,68 @@ async fn a_node_that_waited_for_a_share_while_the_clock_was_ahead_has_none_once_
     assert_eq!(scratch.text(holders).await, "old#1");
     let clamped = "select count(*) from refundd.share_rules where node = 'new#1' and seen_at <= now()";
     assert_eq!(scratch.number(clamped).await, 1, "its row is the one that was mended");
+}
+
+/// How many shares were reserved since this time.
+async fn reserved_since(scratch: &Scratch, since_us: i64) -> i64 {
+    let since = format!("timestamptz 'epoch' + {since_us} * interval '1 microsecond'");
+    scratch.number(&format!("select count(*) from refundd.limit_shares where seen_at > {since}")).await
+}
+
+#[tokio::test]
+async fn a_node_does_not_ask_for_each_share_with_a_statement_of_its_own() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &many(500)).await;
+    until("it has its shares", async || reserved_since(&scratch, 0).await == 500).await;
+    let commits = "select xact_commit from pg_stat_database where datname = current_database()";
+    let (before, began) = (scratch.number(commits).await, now_us(&scratch).await);
+    until("six seconds are over", async || now_us(&scratch).await > began + 6_000_000).await;
+    let spent = scratch.number(commits).await - before;
+    assert!(spent < 1_500, "{spent} transactions in six seconds for 500 limits");
+    assert_eq!(reserved_since(&scratch, began).await, 500);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn two_nodes_that_ask_for_many_shares_in_any_order_never_wait_for_each_other() {
+    let scratch = Scratch::new().await;
+    let config = scratch.config("a", &many(30));
+    let limits: Vec<_> = config.limits.values().cloned().collect();
+    let turned: Vec<_> = limits.iter().rev().cloned().collect();
+    for _ in 0..20 {
+        let (one, other) = tokio::join!(
+            scratch.store.reserve_shares(&limits, "a#1"),
+            scratch.store.reserve_shares(&turned, "b#1"),
+        );
+        for reserved in [one.unwrap(), other.unwrap()] {
+            assert_eq!(reserved.len(), 30);
+            assert!(reserved.iter().all(|share| matches!(share, ReservedShare::Own(_))), "{reserved:?}");
+        }
+    }
+    // A node of an older version counts one of them. The answer stands at the place of that limit.
+    let older = "update refundd.limit_shares set node = 'c#1' where limit_name = 'l7' and node = 'b#1'";
+    scratch.sql(older).await;
+    let reserved = scratch.store.reserve_shares(&turned, "b#1").await.unwrap();
+    let is_without = |reserved: &ReservedShare| !matches!(reserved, ReservedShare::Own(_));
+    let without: Vec<&str> = turned
+        .iter()
+        .zip(&reserved)
+        .filter(|(_, reserved)| is_without(reserved))
+        .map(|(limit, _)| limit.name.as_str())
+        .collect();
+    assert_eq!(without, ["l7"]);
+}
+
+#[tokio::test]
+async fn a_limit_whose_shares_are_locked_costs_no_other_limit_its_share() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &many(20)).await;
+    until("it has its shares", async || reserved_since(&scratch, 0).await == 20).await;
+    let mut other = scratch.connect().await;
+    let lock = "select pg_advisory_lock('refundd.limit_shares'::regclass::oid::integer, hashtext('l7'))";
+    other.execute(lock).await.unwrap();
+    let later = now_us(&scratch).await + 6_000_000;
+    until("the other shares are reserved again", async || reserved_since(&scratch, later).await >= 19).await;
+    assert_eq!(reserved_since(&scratch, later).await, 19, "nobody reserves the locked one");
+    node.stop().await;
 }
