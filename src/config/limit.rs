@@ -146,7 +146,13 @@ fn placement(
     nodes.law(source, least == -1 || nodes.value <= least, || {
         "must be at most `permits`, and at most `burst`: each node's share is a whole number, and at least 1"
     });
-    let sound = nodes.is_sound();
+    // Each node counts by its own clock and sees no request of another node.
+    let keeps_gap = algorithm.is_some_and(Algorithm::keeps_gap);
+    named.law(source, least == -1 || !keeps_gap || nodes.value <= 1, || {
+        "keeps no gap between the requests of two nodes, and `gap` is \"strict\"; leave `placement` and `nodes` out, or set \
+         `nodes` = 1 or `gap` = \"even\""
+    });
+    let sound = nodes.is_sound() && named.is_sound();
     u32::try_from(nodes.value).ok().filter(|_| sound).map(|nodes| Placement::LocalShare { nodes })
 }
 

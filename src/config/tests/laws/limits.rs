@@ -118,6 +118,11 @@ fn a_local_share_is_a_whole_number_of_permits() {
     insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nplacement = \"local_share\"\nnodes = 20"), @r##"r.toml:9:9: field `limit.acme.nodes` = 20: must be at most `permits`, and at most `burst`: each node's share is a whole number, and at least 1"##);
     insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nnodes = 2"), @r##"r.toml:8:9: field `limit.acme.nodes` = 2: belongs to `placement` = "local_share"; leave it out"##);
     insta::assert_snapshot!(limit_complaints("permits = 19\nper = \"1s\"\nplacement = \"local\""), @r##"r.toml:8:13: field `limit.acme.placement` = "local": must be "shared" or "local_share""##);
+    let strict = "algorithm = \"paced\"\ngap = \"strict\"\npermits = 20\nper = \"1s\"\n\
+                  placement = \"local_share\"\nnodes = ";
+    insta::assert_snapshot!(limit_complaints(&format!("{strict}2")), @r##"r.toml:10:13: field `limit.acme.placement` = "local_share": keeps no gap between the requests of two nodes, and `gap` is "strict"; leave `placement` and `nodes` out, or set `nodes` = 1 or `gap` = "even""##);
+    let one = with(&format!("[limit.acme]\n{strict}1\n"));
+    assert_eq!(one.limits.values().next().unwrap().placement, Placement::LocalShare { nodes: 1 });
     let config = with("[limit.acme]\npermits = 20\nper = \"1s\"\nplacement = \"local_share\"\nnodes = 20\n");
     assert_eq!(config.limits.values().next().unwrap().placement, Placement::LocalShare { nodes: 20 });
 }
