@@ -30,6 +30,7 @@ impl Daemon {
         publish_second_person(&self.node, &config.second_person_above).await?;
         // This is the last step that may fail the reload: after it, all nodes know where these channels send.
         publish_new(&self.node, &running).await?;
+        warn_of_other_placements(&self.node.running(), &running);
         self.node.set_running(running);
         let limits = config.limits.values().map(AsRef::as_ref);
         self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
@@ -66,6 +67,20 @@ impl Daemon {
                 error = %chain(&error),
                 "Failed to end the breaker's suspension of channels whose breaker the configuration switches off; if one of them is \
                  still suspended, reload once more, or use `refundd resume CHANNEL --breaker`"
+            );
+        }
+    }
+}
+
+/// Nodes that count a limit in Redis do not look at shares, so both counts may be used up while files differ.
+fn warn_of_other_placements(before: &Running, after: &Running) {
+    for limit in &after.limits {
+        let old = before.limits.iter().find(|old| old.name == limit.name);
+        if old.is_some_and(|old| old.shares().is_some() != limit.shares().is_some()) {
+            tracing::warn!(
+                limit.name = %limit.name,
+                "Limit `{}` has another `placement` now: until all nodes are reloaded, and for one more `per`, nodes together may \
+                 send more than it allows. Pause its channels meanwhile", limit.name,
             );
         }
     }

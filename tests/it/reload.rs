@@ -227,3 +227,19 @@ async fn a_stop_does_not_wait_for_a_slow_reload() {
     assert!(node.wait().success());
     assert_eq!(reloads(&node), 0, "{:#?}", node.log());
 }
+
+#[tokio::test]
+async fn a_reload_that_counts_a_limit_elsewhere_warns_that_nodes_may_exceed_it_meanwhile() {
+    let scratch = Scratch::new().await;
+    let mut node = NodeProcess::start(&scratch, "a", &limited(100));
+    let is_warned =
+        |node: &NodeProcess| node.log().iter().any(|line| line.contains("has another `placement`"));
+    node.rewrite(&scratch.file("a", &limited(50)));
+    node.signal(Signal::HUP);
+    node.wait_for_line("Configuration read again and in force");
+    assert!(!is_warned(&node), "{:#?}", node.log());
+    let shares = limited(50).replacen("per =", "placement = \"local_share\"\nnodes = 2\nper =", 1);
+    node.rewrite(&scratch.file("a", &shares));
+    node.signal(Signal::HUP);
+    node.wait_for_line("Limit `acme` has another `placement`");
+}
