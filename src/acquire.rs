@@ -12,7 +12,7 @@ use crate::crash;
 use crate::limiter::{Limit, Permit, Placement, timing};
 use crate::node::restoring::ServerError;
 use crate::node::suspended::Until;
-use crate::node::{Look, Node};
+use crate::node::{Node, ShareLook};
 use crate::refund::ChannelName;
 use crate::store::Spent;
 
@@ -42,7 +42,7 @@ pub async fn acquire(
     want: u32,
     caller: &str,
 ) -> Result<AcquireOutcome, ServerError> {
-    let (name, looked) = (&limit.name, Look::now());
+    let (name, looked) = (&limit.name, ShareLook::now());
     let Some(limit) = node.counted(limit) else {
         return Ok(AcquireOutcome::Unsure("this node has no share of this limit; its log says why"));
     };
@@ -111,7 +111,7 @@ fn paused(until: Option<Until>) -> AcquireOutcome {
 }
 
 /// Whether a share that this node had when it looked may be another node's by now.
-fn is_too_late(limit: &Limit, looked: Look) -> bool {
+fn is_too_late(limit: &Limit, looked: ShareLook) -> bool {
     limit.placement != Placement::Shared && looked.is_older_than(Limit::SLOWEST_TAKE)
 }
 
@@ -151,8 +151,8 @@ mod tests {
         let name = LimitName::stored("acme");
         let limit = |placement| Limit { name: name.clone(), rule: rule.clone(), ahead: second / 20, placement };
         let share = limit(Placement::LocalShare { nodes: 2 });
-        assert!(!is_too_late(&share, Look::now()));
-        assert!(is_too_late(&share, Look::before_a_sleep()));
-        assert!(!is_too_late(&limit(Placement::Shared), Look::before_a_sleep()));
+        assert!(!is_too_late(&share, ShareLook::now()));
+        assert!(is_too_late(&share, ShareLook::before_a_sleep()));
+        assert!(!is_too_late(&limit(Placement::Shared), ShareLook::before_a_sleep()));
     }
 }

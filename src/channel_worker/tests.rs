@@ -7,7 +7,7 @@ use super::*;
 use crate::bucket::{Bucket, End, ServerTrust};
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::node::Look;
+use crate::node::ShareLook;
 use crate::store::{Settled, Store};
 
 /// The worker for sends of a channel with a paced limit, and the settler's end of its outcomes.
@@ -49,7 +49,7 @@ async fn what_is_taken_too_long_after_the_look_at_a_share_goes_back_into_the_buc
     let bucket = Bucket::in_memory(Duration::from_secs(5)).unwrap();
     let (mut worker, _inbox) = worker(bucket.clone(), "placement = \"local_share\"\nnodes = 1");
     let channel = Arc::clone(&worker.channel);
-    worker.node.shares.keep(&channel.limits[0], 1, Look::now());
+    worker.node.shares.keep(&channel.limits[0], 1, ShareLook::now());
     assert!(worker.effective_limits.now().is_some() && !worker.effective_limits.are_too_old());
     worker.effective_limits.look_before_a_sleep();
     assert!(worker.effective_limits.are_too_old());

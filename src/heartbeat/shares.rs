@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Heartbeat;
 use crate::limiter::Limit;
-use crate::node::Look;
+use crate::node::ShareLook;
 use crate::store::{ReservedShare, StoreError};
 
 impl Heartbeat {
@@ -55,7 +55,7 @@ impl Heartbeat {
         for limit in limits {
             self.node.shares.give_up_older(limit);
         }
-        let asked = Look::now();
+        let asked = ShareLook::now();
         let reserved = self.node.store.reserve_shares(limits, &self.node.name).await;
         if reserved.as_ref().is_err_and(|error| !error.is_a_lock()) {
             // Postgres may have given the shares back. After a lock nothing was changed.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Node;
-use super::own_shares::Look;
+use super::own_shares::ShareLook;
 use crate::bucket::StricterRule;
 use crate::channel::Channel;
 use crate::limiter::{Limit, Placement, timing};
@@ -21,7 +21,7 @@ pub struct EffectiveLimits {
     channel: Arc<Channel>,
     slowed: Option<Slowed>,
     /// When this node looked at its shares of these limits; `None` if it counts none of them by shares.
-    looked: Option<Look>,
+    looked: Option<ShareLook>,
 }
 
 /// The channel with slower limits, while the bank wants fewer requests.
@@ -67,7 +67,7 @@ impl EffectiveLimits {
             self.looked = None;
             return Some(base);
         }
-        self.looked = Some(Look::now());
+        self.looked = Some(ShareLook::now());
         let limits: Option<Vec<_>> = base.limits.iter().map(|limit| self.node.counted(limit)).collect();
         Some(Arc::new(Channel { limits: limits?, ..base.as_ref().clone() }))
     }
@@ -80,7 +80,7 @@ impl EffectiveLimits {
     /// As if the machine had slept since this node looked at its shares.
     #[cfg(test)]
     pub fn look_before_a_sleep(&mut self) {
-        self.looked = Some(Look::before_a_sleep());
+        self.looked = Some(ShareLook::before_a_sleep());
     }
 
     /// Publishes the slower rules in Postgres before they are used. No file names them, and `prove` needs them to

@@ -13,14 +13,14 @@ use crate::refund::LimitName;
 
 /// The moment at which a node asked for a share, or looked at its share.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
+pub struct ShareLook {
     at: Instant,
     slept: Slept,
 }
 
-impl Look {
+impl ShareLook {
     pub fn now() -> Self {
-        Look { at: Instant::now(), slept: Slept::now() }
+        ShareLook { at: Instant::now(), slept: Slept::now() }
     }
 
     /// Whether so much time has passed. While a machine sleeps, its [`Instant`]s stand still: if it slept since then, nobody
@@ -32,7 +32,7 @@ impl Look {
     /// As if the machine had slept for a second since then.
     #[cfg(test)]
     pub fn before_a_sleep() -> Self {
-        Look { slept: Slept::a_second_ago(), ..Look::now() }
+        ShareLook { slept: Slept::a_second_ago(), ..ShareLook::now() }
     }
 }
 
@@ -45,7 +45,7 @@ struct OwnShare {
     number: u32,
     /// The limit when the share was reserved.
     of: Arc<Limit>,
-    asked: Look,
+    asked: ShareLook,
 }
 
 impl OwnShare {
@@ -67,7 +67,7 @@ impl OwnShares {
 
     /// Notes that a share of `limit` was reserved, with a statement that began at `asked`. Returns whether the share is
     /// another one than before.
-    pub fn keep(&self, limit: &Arc<Limit>, number: u32, asked: Look) -> bool {
+    pub fn keep(&self, limit: &Arc<Limit>, number: u32, asked: ShareLook) -> bool {
         let own = OwnShare { number, of: Arc::clone(limit), asked };
         let old = self.0.locked().insert(limit.name.clone(), own);
         old.is_none_or(|old| old.number != number || !old.is_of(limit))
@@ -109,14 +109,14 @@ mod tests {
     #[test]
     fn a_share_counts_only_for_its_own_rule_and_number_of_shares_and_only_for_a_while() {
         let shares = OwnShares::default();
-        let now = Look::now();
+        let now = ShareLook::now();
         assert!(shares.keep(&limit(20, 2), 1, now));
         assert!(!shares.keep(&limit(20, 2), 1, now));
         assert_eq!(shares.number(&limit(20, 2)), Some(1));
         assert_eq!((shares.number(&limit(20, 4)), shares.number(&limit(10, 2))), (None, None));
         shares.give_up_older(&limit(20, 4));
         assert_eq!(shares.number(&limit(20, 2)), None);
-        let old = Look { at: now.at.checked_sub(OwnShares::GOOD_FOR).unwrap(), ..now };
+        let old = ShareLook { at: now.at.checked_sub(OwnShares::GOOD_FOR).unwrap(), ..now };
         shares.keep(&limit(20, 4), 1, old);
         assert_eq!(shares.number(&limit(20, 4)), None);
     }
@@ -124,16 +124,16 @@ mod tests {
     #[test]
     fn a_share_counts_no_more_after_the_machine_slept() {
         let shares = OwnShares::default();
-        shares.keep(&limit(20, 2), 1, Look::before_a_sleep());
+        shares.keep(&limit(20, 2), 1, ShareLook::before_a_sleep());
         assert_eq!(shares.number(&limit(20, 2)), None);
     }
 
     #[test]
     fn a_look_grows_old() {
-        let now = Look::now();
+        let now = ShareLook::now();
         let age = Duration::from_secs(5);
         assert!(!now.is_older_than(age));
-        assert!(Look { at: now.at.checked_sub(age).unwrap(), ..now }.is_older_than(age));
-        assert!(Look::before_a_sleep().is_older_than(age));
+        assert!(ShareLook { at: now.at.checked_sub(age).unwrap(), ..now }.is_older_than(age));
+        assert!(ShareLook::before_a_sleep().is_older_than(age));
     }
 }
