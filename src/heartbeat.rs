@@ -35,6 +35,8 @@ pub struct Heartbeat {
     others: usize,
     /// The limits of which this node has no share, and why, as last logged.
     without_share: HashMap<LimitName, ReservedShare>,
+    /// Whether another transaction holds a lock on shares that this node asked for.
+    locked_shares: Failing,
     /// The channels that something binds, as last reported.
     bound: HashSet<ChannelName>,
     /// Whether a report came before its time since the last regular one.
@@ -63,6 +65,7 @@ impl Heartbeat {
             differing: Vec::new(),
             others: 0,
             without_share: HashMap::new(),
+            locked_shares: Failing::default(),
             bound: HashSet::new(),
             has_reported_early: false,
             incompatible: None,
@@ -174,11 +177,11 @@ impl Heartbeat {
             // The channel workers and the feeder warn when Redis is away.
             tracing::debug!(error = %chain(&error), "Failed to read Redis's clock");
         }
+        self.node.set_leads(peers.leads);
         self.renew_shares().await?;
         if self.heartbeats.is_multiple_of(Self::SHARE_DAYS_EVERY) {
             self.node.share_days(&running.limits).await?;
         }
-        self.node.set_leads(peers.leads);
         if peers.incompatible != self.incompatible {
             if let Some(other) = &peers.incompatible {
                 tracing::error!(

@@ -1,15 +1,19 @@
 //! Reserves this node's shares of the limits that nodes count alone, with one statement for many limits.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::Heartbeat;
 use crate::limiter::Limit;
 use crate::node::ShareLook;
 use crate::store::{ReservedShare, StoreError};
+use crate::telemetry::chain;
 
 impl Heartbeat {
     /// The most limits of one statement. It locks them until it is done, and other nodes wait meanwhile.
     const SHARES_AT_ONCE: usize = 100;
+    /// For how long one heartbeat waits for locks. The rest of the limits of a locked batch wait for the next heartbeat.
+    const PATIENCE: Duration = Duration::from_secs(1);
 
     /// Keeps, or takes, a share of each limit with local shares.
     pub(super) async fn renew_shares(&mut self) -> Result<(), StoreError> {
@@ -24,30 +28,36 @@ impl Heartbeat {
             }
             is_run
         });
+        let began = Instant::now();
         let mut locked = Ok(());
         for several in limits.chunks(Self::SHARES_AT_ONCE) {
-            let done = match self.renew(several).await {
-                Err(error) if error.is_a_lock() && several.len() > 1 => self.renew_one_by_one(several).await,
-                done => done,
-            };
-            match done {
-                Err(error) if error.is_a_lock() => locked = Err(error),
+            match self.renew(several).await {
+                // The others need their shares, too.
+                Err(error) if error.is_a_lock() => {
+                    locked = Err(error);
+                    for limit in several.chunks(1).filter(|_| several.len() > 1) {
+                        match self.renew(limit).await {
+                            Err(error) if error.is_a_lock() && began.elapsed() > Self::PATIENCE => break,
+                            Err(error) if error.is_a_lock() => {}
+                            done => done?,
+                        }
+                    }
+                }
                 done => done?,
             }
         }
-        locked
-    }
-
-    /// Keeps, or takes, a share of each of these limits, some of which are locked: the others need their shares, too.
-    async fn renew_one_by_one(&mut self, limits: &[Arc<Limit>]) -> Result<(), StoreError> {
-        let mut locked = Ok(());
-        for limit in limits.chunks(1) {
-            match self.renew(limit).await {
-                Err(error) if error.is_a_lock() => locked = Err(error),
-                done => done?,
-            }
-        }
-        locked
+        // Postgres answers, so the node lives and may lead.
+        self.locked_shares.note(
+            &locked,
+            |error| {
+                tracing::warn!(
+                    error = %chain(error),
+                    "Another transaction holds a lock on shares of limits; this node sends nothing under those limits until it has their shares again",
+                );
+            },
+            || tracing::info!("No lock holds shares of limits back any more"),
+        );
+        Ok(())
     }
 
     /// Keeps, or takes, a share of each of these limits.

@@ -71,10 +71,8 @@ impl fmt::Display for OtherShares {
 }
 
 impl Store {
-    /// For several limits, one that is locked must not keep the others waiting until their shares are over.
-    const SEVERAL_WAIT: &str = "500ms";
-    /// As long as other statements wait.
-    const ONE_WAITS: &str = "3s";
+    /// One limit that is locked must not keep the others waiting until their shares are over.
+    const SHARES_WAIT: &str = "500ms";
 
     /// Reserves a share of each of these limits for this node, or keeps the one that it has: all of them, or none after an
     /// error. Answers in the order of the limits.
@@ -90,7 +88,7 @@ impl Store {
             shares: column(limits, |limit| i32::try_from(limit.shares().unwrap_or(1)).unwrap_or(i32::MAX)),
             rule: column(limits, |limit| limit.rule.to_string()),
             rest_us: column(limits, |limit| micros(limit.rest_of_share())),
-            lock_timeout: if limits.len() > 1 { Self::SEVERAL_WAIT } else { Self::ONE_WAITS },
+            lock_timeout: Self::SHARES_WAIT,
         );
         let mut rows = query.all(&self.db).await.doing("reserve shares of limits")?;
         rows.sort_unstable_by_key(|row| row.get::<i64, _>("nth"));
