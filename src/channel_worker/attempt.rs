@@ -35,7 +35,7 @@ pub struct Attempt {
 pub(super) struct ClaimTimes {
     /// The claim's statement began; the lease counts from this moment.
     pub claiming: Instant,
-    /// The machine's sleep at that moment.
+    /// The machine's sleep before the take: the permit's times are those of that moment.
     pub slept: Slept,
     /// This node saw the claim's commit.
     pub claimed: Instant,

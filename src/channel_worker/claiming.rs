@@ -33,12 +33,13 @@ impl<W: Work> ChannelWorker<W> {
     /// The most ids that one claim tries for left-over permits, however few permits are left.
     const MOST_CANDIDATES: usize = 100;
 
-    /// Claims the taken ids and makes the requests. A permit whose refund can no longer be claimed passes to the next
-    /// ids in the bucket, while its span leaves time for another claim.
+    /// Claims the taken ids and makes the requests; `slept` is the machine's sleep before the take. A permit whose refund
+    /// can no longer be claimed passes to the next ids in the bucket, while its span leaves time for another claim.
     pub(super) async fn claim_and_start(
         &mut self,
         channel: &Arc<Channel>,
         mut taken: Vec<(RefundId, Permit)>,
+        slept: Slept,
         mut resources: Resources,
     ) -> Result<Next, Obstacle> {
         // Without limits another take costs nothing. Inquiries are few, so the next take is soon enough for them.
@@ -49,7 +50,7 @@ impl<W: Work> ChannelWorker<W> {
         }
         let mut nth = 1;
         let unspent = loop {
-            let left = match self.claim_once(channel, &taken, &more, &mut resources).await? {
+            let left = match self.claim_once(channel, &taken, &more, slept, &mut resources).await? {
                 AfterClaim::Left(left) => left,
                 AfterClaim::Stop(next) => return Ok(next),
             };
@@ -114,9 +115,10 @@ impl<W: Work> ChannelWorker<W> {
         channel: &Arc<Channel>,
         taken: &[(RefundId, Permit)],
         more: &[RefundId],
+        slept: Slept,
         resources: &mut Resources,
     ) -> Result<AfterClaim, Obstacle> {
-        let (claiming, slept) = (Instant::now(), Slept::now());
+        let claiming = Instant::now();
         let holder = self.node.next_holder();
         let claim = ClaimRequest {
             channel: &channel.name,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::blocked::Obstacle;
 use super::resources::Resources;
 use super::{ChannelWorker, Next, Work};
+use crate::bank::Slept;
 use crate::bucket::{BucketError, LimitWait, Purpose, StricterRule, Take};
 use crate::channel::Channel;
 use crate::limiter::Permit;
@@ -39,7 +40,7 @@ impl<W: Work> ChannelWorker<W> {
             self.node.bucket.forget_long_windows(&channel.limits).await?;
             self.notices.wasted = false;
         }
-        let began = Instant::now();
+        let (began, slept) = (Instant::now(), Slept::now());
         let taken = self.take(channel, want).await;
         if matches!(taken, Ok(Take::Granted { .. } | Take::Denied { .. })) {
             self.forgot = false;
@@ -58,7 +59,7 @@ impl<W: Work> ChannelWorker<W> {
                     self.wake_ups.nudge(name);
                 }
                 let ahead = self.ask_ahead(channel, taken.len());
-                let (next, ahead) = tokio::join!(self.claim_and_start(channel, taken, resources), ahead);
+                let (next, ahead) = tokio::join!(self.claim_and_start(channel, taken, slept, resources), ahead);
                 self.note_ahead(ahead);
                 let next = next?;
                 self.blocked.note_claim();
