@@ -3,6 +3,7 @@
 //! The script that counts refunds also counts these permits, and the ledger has both. So the limit covers refundd and
 //! the other services together. A permit is handed out only after its number is committed in Postgres.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use crate::bank::Slept;
 use crate::bucket::Acquired;
 use crate::crash;
 use crate::limiter::{Limit, Permit, Placement, timing};
+use crate::lock::Lock;
 use crate::node::restoring::ServerError;
 use crate::node::suspended::Until;
 use crate::node::{Node, ShareLook};
@@ -32,7 +34,8 @@ pub enum AcquireOutcome {
 /// When to ask again while a person must end the pause.
 const WHILE_PAUSED: Duration = Duration::from_secs(5);
 
-/// Grants `want` permits of one limit to `caller`, or none.
+/// Grants `want` permits of one limit to `caller`, or none. If Redis counted permits that the caller does not get, Redis
+/// forgets a long window, and the ledger says what is spent of it. Otherwise they would be missing until the window ends.
 ///
 /// # Errors
 /// When Redis or Postgres fails. Permits may then be spent although nobody got them.
@@ -42,7 +45,12 @@ pub async fn acquire(
     want: u32,
     caller: &str,
 ) -> Result<AcquireOutcome, ServerError> {
-    let (name, looked) = (&limit.name, ShareLook::now());
+    let name = &limit.name;
+    if node.wasted.locked().contains(name) {
+        // While Postgres is away, one more permit would be wasted that other nodes can use.
+        node.store.ping().await?;
+    }
+    let looked = ShareLook::now();
     let Some(limit) = node.counted(limit) else {
         return Ok(AcquireOutcome::Unsure("this node has no share of this limit; its log says why"));
     };
@@ -53,11 +61,41 @@ pub async fn acquire(
     if let Some(until) = node.suspensions.pause_of(channels.iter().copied()) {
         return Ok(paused(Some(until)));
     }
+    let was_wasted = node.wasted.locked().remove(name);
+    if was_wasted && let Err(error) = node.bucket.forget_long_windows(slice::from_ref(limit)).await {
+        node.wasted.locked().insert(name.clone());
+        return Err(error.into());
+    }
+    let mut wasted = false;
+    let outcome = grant(node, limit, looked, want, caller, &channels, &mut wasted).await;
+    if wasted {
+        let forgotten = node.bucket.forget_long_windows(slice::from_ref(limit)).await;
+        if forgotten.is_err() || matches!(outcome, Err(ServerError::Store(_))) {
+            // The next call for this limit asks first whether both servers answer.
+            node.wasted.locked().insert(name.clone());
+        }
+    }
+    outcome
+}
+
+/// Asks Redis for the permits, and writes them to the ledger. Sets `wasted` when Redis may have counted permits that are
+/// not in the ledger.
+async fn grant(
+    node: &Node,
+    limit: &Arc<Limit>,
+    looked: ShareLook,
+    want: u32,
+    caller: &str,
+    channels: &[&str],
+    wasted: &mut bool,
+) -> Result<AcquireOutcome, ServerError> {
     // Redis may have to be restored from the ledger first, by this node or by another one.
     for _ in 0..Node::TRIES {
         let slept = Slept::now();
-        match node.bucket.acquire(limit, want).await? {
+        // The script may have run although the call failed.
+        match node.bucket.acquire(limit, want).await.inspect_err(|_| *wasted = true)? {
             Acquired::Granted { .. } if is_too_late(limit, looked) => {
+                *wasted = true;
                 return Ok(AcquireOutcome::Unsure("this node looked at its share of this limit too long ago"));
             }
             Acquired::Granted { permits, left } => {
@@ -69,9 +107,10 @@ pub async fn acquire(
                         caller,
                         &node.name,
                         node.bucket.tolerance() + Permit::NEXT_SLOT,
-                        &channels,
+                        channels,
                     )
-                    .await?
+                    .await
+                    .inspect_err(|_| *wasted = true)?
                 {
                     // A service uses a permit that it gets, however little of its span is left. So no permit whose
                     // span is over may be handed out.
@@ -83,10 +122,16 @@ pub async fn acquire(
                         return Ok(AcquireOutcome::Granted { permits, left });
                     }
                     Spent::ClocksApart => {
+                        *wasted = true;
                         return Ok(AcquireOutcome::Unsure("Redis's clock is too far from Postgres's"));
                     }
-                    Spent::Paused => return Ok(paused(None)),
-                    Spent::Refused => node.catch_up(limit, &permits).await?,
+                    Spent::Paused => {
+                        *wasted = true;
+                        return Ok(paused(None));
+                    }
+                    Spent::Refused => {
+                        node.catch_up(limit, &permits).await.inspect_err(|_| *wasted = true)?;
+                    }
                 }
             }
             Acquired::Denied { wait, left } => {
@@ -94,7 +139,7 @@ pub async fn acquire(
             }
             Acquired::Restoring => tokio::time::sleep(timing::WHILE_RESTORING).await,
             Acquired::Forgot(forgotten) => node.restore(&forgotten, false).await?,
-            Acquired::ClockStepped { .. } => {}
+            Acquired::ClockStepped { .. } => *wasted = true,
         }
     }
     Ok(AcquireOutcome::Unsure("Redis is being restored from the ledger"))

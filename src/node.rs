@@ -17,7 +17,7 @@ pub mod status_report;
 pub mod suspended;
 pub mod suspending;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ use crate::bucket::Bucket;
 use crate::limiter::{Limit, Placement};
 use crate::lock::Lock;
 use crate::metrics::Metrics;
-use crate::refund::ChannelName;
+use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Store};
 use crate::traces::Traces;
 use breakers::Breakers;
@@ -81,6 +81,8 @@ pub struct NodeState {
     /// When Postgres last took this node's liveness row.
     heartbeat_at: Mutex<Option<Instant>>,
     pub shares: OwnShares,
+    /// Limits of which Redis may count permits that other services asked for and did not get.
+    pub wasted: Mutex<HashSet<LimitName>>,
     /// Cancelled when the node stops: loops then take no more work.
     pub stop: CancellationToken,
     /// Calls to banks that are under way. The node waits for them when it stops.
@@ -116,6 +118,7 @@ impl NodeState {
             running: watch::Sender::default(),
             heartbeat_at: Mutex::default(),
             shares: OwnShares::default(),
+            wasted: Mutex::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
             leads_since: Mutex::default(),

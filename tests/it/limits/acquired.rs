@@ -1,9 +1,15 @@
 //! Permits for other services, from the same limit and ledger as the permits for refunds.
 
+use futures_util::future::join_all;
+use playground::forward::Forward;
+use playground::{RedisOptions, RedisPair, Weather};
+use refundd::config::Config;
 use refundd::refund::State;
 use serde_json::json;
+use sqlx::Executor;
 
 use super::channel;
+use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until};
 
 #[tokio::test]
@@ -50,4 +56,56 @@ async fn a_wish_for_permits_is_all_or_nothing_and_refused_in_words() {
     assert_eq!(needless.status, 404);
     assert!(needless.text.contains("unlimited (`permits = -1`) and needs no permits"), "{}", needless.text);
     node.stop().await;
+}
+
+/// Redis counts each permit before the ledger does.
+#[tokio::test]
+async fn calls_that_fail_while_postgres_is_away_cost_the_window_no_permit() {
+    let scratch = Scratch::new().await;
+    let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
+    let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
+    let hourly = channel("permits = 6").replace("\"1s\"", "\"1h\"");
+    let text = scratch.file("a", &hourly).replace(&scratch.database_url, &around);
+    let config = Config::parse(&text, "test.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
+    let node = TestNode::run(config).await;
+    let one = json!({});
+    assert_eq!(node.acquire("acme", &one).await.status, 200);
+    way.set(Weather::Closed);
+    until("Postgres is away", async || node.get("/health/ready").await.status == 503).await;
+    for _ in 0..2 {
+        for answer in join_all((0..12).map(|_| node.post("/v1/limits/acme/acquire", &one))).await {
+            assert!(matches!(answer.status.as_u16(), 429 | 503), "{}", answer.text);
+        }
+    }
+    way.set(Weather::Fair);
+    scratch.insert("acme", "R-", 4).await;
+    until("refunds get their permits", async || scratch.count(State::Succeeded).await == 4).await;
+    let answer = node.acquire("acme", &one).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_that_fails_costs_no_permit_either_if_redis_is_away_as_well() {
+    let redis = RedisPair::start(&RedisOptions::default(), 1).await.unwrap();
+    let scratch = Scratch::with_redis(redis.url(0)).await;
+    let node = TestNode::start(&scratch, "a", &channel("permits = 2").replace("\"1s\"", "\"1h\"")).await;
+    let one = json!({});
+    assert_eq!(node.acquire("acme", &one).await.status, 200);
+    let mut lock = scratch.connect().await;
+    lock.execute("begin; lock table refundd.permits in share mode").await.unwrap();
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+                      and query like '-- spend:%'";
+    let outage = async {
+        until("the ledger keeps the call waiting", async || scratch.number(waiting).await > 0).await;
+        redis.door(0).set(Weather::Closed);
+    };
+    let (failed, ()) = tokio::join!(node.post("/v1/limits/acme/acquire", &one), outage);
+    assert_eq!(failed.status, 503, "{}", failed.text);
+    redis.door(0).set(Weather::Fair);
+    lock.execute("rollback").await.unwrap();
+    let answer = node.acquire("acme", &one).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    node.stop().await;
+    redis.stop().await.unwrap();
 }

@@ -27,6 +27,9 @@ impl World<'_> {
         let acquired = bucket.acquire(&limit, want).await;
         let sure = matches!(acquired, Ok(Acquired::Granted { .. } | Acquired::Denied { .. }));
         self.note_rule_use(std::slice::from_ref(&limit), sure);
+        if matches!(acquired, Err(_) | Ok(Acquired::ClockStepped { .. })) {
+            self.waste(n, channel_index);
+        }
         match acquired {
             Ok(Acquired::Granted { permits, .. }) => {
                 note!(
@@ -62,6 +65,9 @@ impl World<'_> {
         let AcquiredPermits { limit, channel_index, permits } = self.nodes[n].acquired.remove(at);
         self.travel();
         let lost = self.troubled();
+        if lost {
+            self.waste(n, channel_index);
+        }
         if lost && self.rng.bool() {
             return Ok(true);
         }
@@ -71,6 +77,9 @@ impl World<'_> {
             self.nodes[n].store.spend(&permits, "shop", &name, TOLERANCE + Permit::NEXT_SLOT, &[]).await,
         )?;
         self.travel();
+        if matches!(spent, Spent::Paused | Spent::ClocksApart) {
+            self.waste(n, channel_index);
+        }
         let now = self.stage.clock.instant();
         let over = permits.iter().filter_map(|permit| permit.span).any(|span| span.closes <= now);
         match spent {
@@ -109,5 +118,10 @@ impl World<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// The node forgets at once what nobody got. Here the channel's worker does it before its next take.
+    fn waste(&mut self, n: usize, channel_index: usize) {
+        self.nodes[n].worker(Purpose::Send, channel_index).wasted = true;
     }
 }
