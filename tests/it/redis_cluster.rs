@@ -1,6 +1,7 @@
 //! A real Redis Cluster of three masters: what is counted together stays together, slots move under load,
 //! and a master is lost; by the bank's ledger.
 
+mod gone;
 mod load;
 
 use std::collections::BTreeSet;

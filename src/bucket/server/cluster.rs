@@ -207,7 +207,7 @@ impl Cluster {
         })
     }
 
-    /// Lets calls to a node fail at once, until the node answers a PING.
+    /// Lets calls to a node fail at once, until the node answers a PING or has no slots any more.
     fn pass_over(&self, node: Arc<str>, why: &RedisError) {
         if self.0.away.locked().insert(Arc::clone(&node), why.clone()).is_some() {
             return;
@@ -217,6 +217,12 @@ impl Cluster {
             loop {
                 sleep(Self::TRY_AGAIN).await;
                 let Some(cluster) = cluster.upgrade().map(Cluster) else { return };
+                let has_slots = cluster.0.owners.locked().values().any(|owner| *owner == node);
+                if !has_slots {
+                    // It may never come back. A call that meets it again starts this task again.
+                    cluster.0.away.locked().remove(&node);
+                    return;
+                }
                 let Ok(link) = cluster.link(&node) else { return };
                 let ping = link.ask(async |to| redis::cmd("PING").query_async::<Value>(to).await).await;
                 if ping.as_ref().err().is_none_or(is_an_answer) {
