@@ -154,6 +154,7 @@ impl Daemon {
             exporting,
         };
         retry_during_outage(&waiting, async || daemon.run_channels(&config).await).await?;
+        daemon.clear_up(&config).await;
         daemon.start_loops(&config, webhook);
         failed_start.disarm();
         let address = daemon.address();
@@ -223,10 +224,13 @@ impl Daemon {
         }
         self.take_password(&new).await.context("[postgres] password_file")?;
         let done = self.run_channels(&new).await?;
+        // With no await between the new workers and the new callers, no slow statement lets a removed caller in.
         self.access.set(&new.callers);
         warn_about_callers(&new, self.address());
         self.listeners.take_over(&self.config().http, &new.http);
-        *self.config.locked() = Arc::new(new);
+        let new = Arc::new(new);
+        *self.config.locked() = Arc::clone(&new);
+        self.clear_up(&new).await;
         Ok(Reloaded { sections, needs_restart, ..done })
     }
 

@@ -35,11 +35,15 @@ impl Daemon {
         let limits = config.limits.values().map(AsRef::as_ref);
         self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
         self.wake_ups.set_capacity(config.bucket.capacity);
-        let reloaded = self.workers.fit(&channels, banks, roots, &self.supervisor);
-        // The rest may take long, and until a node runs what it published, others may take its file for that of a node that is gone.
+        Ok(self.workers.fit(&channels, banks, roots, &self.supervisor))
+    }
+
+    /// Ends and reports what an earlier configuration left behind. It may take half a minute, so the new configuration
+    /// is in force before.
+    pub(super) async fn clear_up(&self, config: &Config) {
+        let channels: Vec<Arc<Channel>> = config.channels.values().cloned().collect();
         self.switch_breakers_off(&channels).await;
         self.warn_of_refunds_left_behind(&channels).await;
-        Ok(reloaded)
     }
 
     async fn warn_of_refunds_left_behind(&self, channels: &[Arc<Channel>]) {

@@ -6,6 +6,7 @@ use hyper::Method;
 use refundd::caller::token::Token;
 use refundd::config::Config;
 use rustix::process::Signal;
+use sqlx::Executor;
 
 use super::{Doors, get, in_an_hour};
 use crate::cli::{file, text};
@@ -163,4 +164,31 @@ fn a_made_token_opens_the_door_that_has_its_line() {
     for wrong in ["0s", "-1d", "soon", "99999999d"] {
         assert!(!run(&[&format!("--valid-for={wrong}")]).status.success(), "{wrong}");
     }
+}
+
+/// After the new channels run, a reload ends breakers that are switched off and counts refunds at old addresses.
+#[tokio::test]
+async fn a_caller_that_a_reload_removes_is_refused_while_the_reload_still_waits_for_postgres() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let keys = "may = [\"look\"]\nchannels = [\"acme\"]";
+    let (kept, gone) = (doors.caller("kept", keys), doors.caller("gone", keys));
+    let node = doors.node(&scratch).await;
+    assert_eq!(get(&node, &gone, "/v1/refunds").await.status, 200);
+    let file = doors.behind(super::TWO_CHANNELS);
+    let (without, _) = file.split_once("[caller.gone]").unwrap();
+    let mut lock = scratch.connect().await;
+    lock.execute("begin; lock table refundd.suspensions in exclusive mode").await.unwrap();
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+                      and query like '%the configuration switches the breaker off%'";
+    let asking = async {
+        until("the reload waits for the lock", async || scratch.number(waiting).await > 0).await;
+        for (token, status) in [(&kept, 200), (&gone, 401)] {
+            assert_eq!(get(&node, token, "/v1/refunds").await.status, status);
+        }
+        lock.execute("rollback").await.unwrap();
+    };
+    let (reloaded, ()) = tokio::join!(node.daemon.reload(scratch.config("a", without)), asking);
+    assert_eq!(reloaded.unwrap().sections, ["caller.gone removed"]);
+    node.stop().await;
 }
