@@ -19,6 +19,7 @@ mod kernel;
 mod lookup;
 pub mod outcome;
 mod pool;
+mod secrets;
 mod settings;
 mod signing;
 mod slept;
@@ -40,6 +41,7 @@ use crate::refund::{Answer, Code, Leased, Outcome, TraceParent};
 use client::{BankRequest, CallResult, Client};
 pub use door::SendDeadline;
 pub use pool::{AddressTimes, Pool, Reserved, Unreachable, Want};
+pub use secrets::{Asked, Secrets};
 use settings::ConnectionSettings;
 pub use slept::Slept;
 pub use tls::refresh_system_roots;
@@ -146,7 +148,8 @@ impl Bank {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // A UUID always fits into a header. If that ever fails, no request leaves without its key.
-        let Ok(key) = HeaderValue::from_str(&refund.request_id.to_string()) else {
+        let request_id = refund.request_id.to_string();
+        let Ok(key) = HeaderValue::from_str(&request_id) else {
             let answer =
                 Answer::new(Outcome::Review, Code::NoKey, "the request id does not fit into a header");
             return Sent { answer, started: None };
@@ -166,8 +169,10 @@ impl Bank {
         let request = BankRequest { method: Method::POST, path: self.path.clone(), headers, body };
         let (answer, started) = match self.sends.call(&request, &deadline, reserved).await {
             CallResult::Answer { status, headers, body, first_byte } => {
-                let channel = &self.channel;
-                let mut answer = outcome::read_answer(channel, &refund.expected, status, &headers, &body);
+                let header = token.as_deref().map(|token| &token.header);
+                let secrets = self.sends.secrets.with(header, &request_id);
+                let asked = Asked { expected: &refund.expected, secrets };
+                let mut answer = outcome::read_answer(&self.channel, asked, status, &headers, &body);
                 if replaces(self.tokens(), token.as_deref(), status)
                     && answer.outcome == Outcome::Unauthorised
                 {
@@ -202,7 +207,8 @@ impl Bank {
         let Some((inquiry, client)) = &self.inquiry else {
             return unsent(InquiryOutcome::HandedBack, Code::NoInquiry, "the channel has no inquiry");
         };
-        let path = inquiry.url_of(&leased.request_id.to_string()).ok().as_ref().and_then(path_of);
+        let request_id = leased.request_id.to_string();
+        let path = inquiry.url_of(&request_id).ok().as_ref().and_then(path_of);
         let Some(path) = path else {
             return unsent(InquiryOutcome::Nothing, Code::NoAddress, "the inquiry's url cannot be used");
         };
@@ -217,12 +223,13 @@ impl Bank {
         let (answer, started) = match client.call(&request, &deadline, reserved).await {
             CallResult::Answer { status, headers, body, first_byte } => {
                 let reference_at = self.channel.reference_at();
-                let expected = &leased.expected;
+                let header = token.as_deref().map(|token| &token.header);
+                let secrets = client.secrets.with(header, &request_id);
                 let mut answer = inquiry_outcome::read_inquiry_answer(
                     inquiry,
                     &self.channel.answer_rules,
                     reference_at,
-                    expected,
+                    Asked { expected: &leased.expected, secrets },
                     status,
                     &headers,
                     &body,

@@ -17,6 +17,7 @@ use super::BankError;
 use super::connect::Dialer;
 use super::door::{Passed, SendDeadline};
 use super::pool::{Pool, Reserved};
+use super::secrets::ClientSecrets;
 use super::settings::ConnectionSettings;
 use super::signing::Signer;
 use crate::channel::{Authorization, Channel};
@@ -49,6 +50,7 @@ pub enum CallResult {
 #[derive(Debug)]
 pub struct Client {
     pub pool: Pool,
+    pub secrets: ClientSecrets,
     headers: HeaderMap,
     signer: Option<Signer>,
     timeout: Duration,
@@ -86,7 +88,9 @@ impl Client {
             headers.insert(AUTHORIZATION, value);
         }
         let pool = Pool::new(dialer, settings.most, settings.idle_timeout);
-        Ok(Client { pool, headers, signer: None, timeout: settings.timeout, is_status_enough: false })
+        let secrets = ClientSecrets::of(address, authorization);
+        let timeout = settings.timeout;
+        Ok(Client { pool, secrets, headers, signer: None, timeout, is_status_enough: false })
     }
 
     /// The same client, which signs its requests if the channel has keys for that.

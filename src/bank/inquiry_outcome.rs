@@ -12,23 +12,24 @@ use hyper::HeaderMap;
 use hyper::header::RETRY_AFTER;
 use serde_json::Value;
 
-use super::json;
 use super::outcome::{contradiction, first_match, is_text, message, reference, retry_after};
+use super::{Asked, json};
 use crate::channel::{AnswerRule, Inquiry, ReferenceAt, RuleOutcome};
 use crate::refund::inquiry::{InquiryAnswer, InquiryOutcome};
-use crate::refund::{Code, ExpectedEcho};
+use crate::refund::Code;
 
 /// Reads one whole answer to an inquiry. `rules` are the channel's; `reference_at` is the place of the bank's own reference.
 #[must_use]
-pub fn read_inquiry_answer(
+pub fn read_inquiry_answer<'r>(
     inquiry: &Inquiry,
     rules: &[AnswerRule],
     reference_at: Option<ReferenceAt<'_>>,
-    expected: &ExpectedEcho,
+    asked: impl Into<Asked<'r>>,
     status: u16,
     headers: &HeaderMap,
     body: &[u8],
 ) -> InquiryAnswer {
+    let asked = asked.into();
     let json = json::read(body);
     let rule =
         first_match(rules, status, json.as_ref()).filter(|(_, rule)| rule.outcome == RuleOutcome::SlowDown);
@@ -57,7 +58,7 @@ pub fn read_inquiry_answer(
         300..=399 => (InquiryOutcome::Nothing, Code::Redirect),
         _ => (InquiryOutcome::Nothing, Code::Unmapped),
     };
-    let message = message(status, number, json.as_ref());
+    let message = message(status, number, json.as_ref(), asked.secrets);
     let answer = InquiryAnswer { status: Some(status), ..InquiryAnswer::new(outcome, code, &message) };
     let is_known = matches!(
         answer.outcome,
@@ -67,7 +68,7 @@ pub fn read_inquiry_answer(
         return answer;
     }
     let bank_ref = json.as_ref().filter(|_| is_known).and_then(|json| reference(reference_at, json));
-    if let Some((code, message)) = contradiction(expected, json.as_ref(), bank_ref.as_deref()) {
+    if let Some((code, message)) = contradiction(asked, json.as_ref(), bank_ref.as_deref()) {
         return InquiryAnswer {
             status: Some(status),
             ..InquiryAnswer::new(InquiryOutcome::Review, code, &message)
@@ -105,8 +106,8 @@ mod tests {
 
     use super::*;
     use crate::channel::StatusTexts;
-    use crate::refund::RefundId;
     use crate::refund::inquiry::Trust;
+    use crate::refund::{ExpectedEcho, RefundId};
 
     const AT: ReferenceAt<'_> = ReferenceAt { pointer: "/id", accepts_card_numbers: false };
 

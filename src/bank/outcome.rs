@@ -12,22 +12,23 @@ use std::time::Duration;
 use hyper::HeaderMap;
 use hyper::header::{CONTENT_LENGTH, DATE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 
-use super::json;
+use super::{Asked, Secrets, json};
 use crate::channel::{AnswerRule, Channel, ReferenceAt, RuleOutcome};
-use crate::refund::{Answer, Code, EchoMismatch, ExpectedEcho, Outcome, card, text};
+use crate::refund::{Answer, Code, EchoMismatch, Outcome, card, text};
 
 /// The longest `Retry-After` that refundd obeys; a longer one counts as this.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
 /// Reads one whole answer to a send.
 #[must_use]
-pub fn read_answer(
+pub fn read_answer<'r>(
     channel: &Channel,
-    expected: &ExpectedEcho,
+    asked: impl Into<Asked<'r>>,
     status: u16,
     headers: &HeaderMap,
     body: &[u8],
 ) -> Answer {
+    let asked = asked.into();
     let json = json::read(body);
     let by_rule = by_rule(&channel.answer_rules, status, headers, json.as_ref());
     let rule = by_rule.as_ref().map(|(number, _)| *number);
@@ -35,7 +36,7 @@ pub fn read_answer(
         Some((_, outcome)) => (outcome, Code::ChannelRule),
         None => by_default(status, headers, json.as_ref(), body),
     };
-    let message = message(status, rule, json.as_ref());
+    let message = message(status, rule, json.as_ref(), asked.secrets);
     let answer = Answer { status: Some(status), ..Answer::new(outcome, code, message) };
     // The other outcomes are about the channel, or say that this request was not executed. They count, whatever the
     // answer repeats.
@@ -52,11 +53,12 @@ pub fn read_answer(
     }
     let settles = matches!(answer.outcome, Outcome::Succeeded | Outcome::Accepted);
     let bank_ref = json.as_ref().filter(|_| settles).and_then(|json| reference(channel.reference_at(), json));
-    if let Some((code, message)) = contradiction(expected, json.as_ref(), bank_ref.as_deref()) {
+    if let Some((code, message)) = contradiction(asked, json.as_ref(), bank_ref.as_deref()) {
         return Answer { status: Some(status), ..Answer::new(Outcome::Review, code, message) };
     }
     // A reference of before that is not masked stays: it names the same refund.
-    let is_new = expected.bank_ref.is_none() || expected.bank_ref == bank_ref;
+    let before = &asked.expected.bank_ref;
+    let is_new = before.is_none() || *before == bank_ref;
     Answer { bank_ref: bank_ref.filter(|_| is_new), ..answer }
 }
 
@@ -93,11 +95,11 @@ fn is_framed(status: u16, headers: &HeaderMap) -> bool {
 
 /// Why an answer cannot be about this refund: a code and a message for people. `None` if nothing speaks against it.
 pub(super) fn contradiction(
-    expected: &ExpectedEcho,
+    Asked { expected, secrets }: Asked<'_>,
     json: Option<&serde_json::Value>,
     bank_ref: Option<&str>,
 ) -> Option<(Code, String)> {
-    let short = |text: &str| redact(text).chars().take(120).collect::<String>();
+    let short = |text: &str| text::first(redact(&secrets.hide(text)), 120);
     if let Some(EchoMismatch { field, sent, answered }) = json.and_then(|json| expected.mismatch(json)) {
         let (sent, answered) = (short(&sent), short(&answered));
         return Some((
@@ -225,8 +227,13 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// A short text for people. It names the channel's rule that decided, by its number in the file. Of the body it quotes
-/// only the fields that banks use for explanations.
-pub(super) fn message(status: u16, rule: Option<usize>, json: Option<&serde_json::Value>) -> String {
+/// only the fields that banks use for explanations, without the secrets of the request.
+pub(super) fn message(
+    status: u16,
+    rule: Option<usize>,
+    json: Option<&serde_json::Value>,
+    secrets: Secrets<'_>,
+) -> String {
     let mut said = format!("HTTP {status}");
     if let Some(number) = rule {
         let _ = write!(said, " (rule {number} of `verdict`)");
@@ -235,7 +242,7 @@ pub(super) fn message(status: u16, rule: Option<usize>, json: Option<&serde_json
         if let Some(value) = json.and_then(|body| body.get(field)).filter(|f| f.is_string() || f.is_number())
         {
             let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let shown = text::first(redact(&shown), 120);
+            let shown = text::first(redact(&secrets.hide(&shown)), 120);
             let _ = write!(said, ", {field} \"{shown}\"");
         }
     }

@@ -45,6 +45,30 @@ async fn an_outcome_that_goes_to_a_person_is_counted_and_logged_as_that_alone() 
 }
 
 #[tokio::test]
+async fn a_key_that_the_bank_repeats_is_in_no_line_of_the_log_in_no_event_and_not_in_the_journal() {
+    let scratch = Scratch::new().await;
+    let node = NodeProcess::start(&scratch, "a", UNLIMITED);
+    scratch.pause("acme", "until the bank knows the key", "test").await;
+    scratch.insert("acme", "R-", 1).await;
+    let key = scratch.text("select request_id::text from refundd.refunds").await;
+    scratch.bank.next("acme", [Step::refuses_entry(&format!("{key} is the key of nobody"))]);
+    scratch.resume("acme").await;
+    let attempts = "select count(*) from refundd.attempts where message like '%the key of nobody%'";
+    until("the attempt is in the journal", async || scratch.number(attempts).await == 1).await;
+    node.wait_for_line("**** is the key of nobody");
+    let mut shown = node.log();
+    for (text, table) in [("message", "attempts"), ("reason", "events")] {
+        let all = format!("select coalesce(string_agg({text}, ' '), '') from refundd.{table}");
+        shown.push(scratch.text(&all).await);
+    }
+    for line in &shown {
+        assert!(!line.contains(&key), "{line}");
+    }
+    let told = shown.iter().filter(|line| line.contains("**** is the key of nobody")).count();
+    assert!(told >= 3, "a line of the log, the attempt and the event: {shown:#?}");
+}
+
+#[tokio::test]
 async fn every_duration_in_the_log_is_a_number() {
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", [Step::too_many(1)]);

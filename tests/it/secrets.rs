@@ -120,7 +120,8 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
         counts.get(&State::Succeeded) == Some(&1) && counts.get(&State::Failed) == Some(&1)
     })
     .await;
-    scratch.bank.next("acme", [Step::unauthorised()]);
+    let why = format!("bad key Bearer {CANARY} in ?key={CANARY}");
+    scratch.bank.next("acme", [Step::refuses_entry(&why)]);
     shown.add(
         "a batch",
         get(&address, "POST", "/v1/refunds/batch", &json!([refund("R-2", "acme")]).to_string()).await,
@@ -239,6 +240,8 @@ async fn no_secret_comes_out_of_a_node_or_a_command() {
     }
     assert!(shown.0.iter().any(|(place, text)| place == "refunds" && text.contains("411111******1111")));
     assert!(shown.0.iter().any(|(place, text)| place == "the log" && text.len() > 1000));
+    let reason = "bad key **** in ?key=****";
+    assert!(shown.0.iter().any(|(place, text)| place == "the log" && text.contains(reason)));
 }
 
 #[tokio::test]

@@ -236,11 +236,15 @@ async fn no_token_and_no_client_secret_comes_out_of_a_node() {
     node.rewrite(&trace.replace("permits = 1000", "permits = 999"));
     node.signal(Signal::HUP);
     is_paid(&scratch, 1).await;
-    scratch.bank.then("acme", Step::unauthorised());
+    // The bank refuses the token that it took before, and then the one in its place.
+    let count = scratch.bank.token_requests();
+    let refuses =
+        |n: usize| Step::refuses_entry(&format!("bad token {PREFIX}-{n} of Bearer {PREFIX}-{n}"));
+    scratch.bank.next("acme", [refuses(count), refuses(count + 1)]);
     scratch.insert("acme", "S-", 1).await;
     until("the channel is paused", async || is_paused(&scratch).await).await;
     let mut shown = node.log();
-    for table in ["attempts", "channels", "nodes", "refunds"] {
+    for table in ["attempts", "channels", "events", "nodes", "refunds", "suspensions"] {
         let all = format!("select coalesce(string_agg(t::text, ' '), '') from refundd.{table} t");
         shown.push(scratch.text(&all).await);
     }
@@ -251,4 +255,5 @@ async fn no_token_and_no_client_secret_comes_out_of_a_node() {
         assert!(!line.contains("canary"), "{line}");
     }
     assert!(shown.iter().any(|line| line.contains("error \\\"bad secret ****\\\"")), "the reason is shown");
+    assert!(shown.iter().any(|line| line.contains("bad token **** of Bearer ****")), "so is the bank's");
 }

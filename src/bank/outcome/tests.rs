@@ -1,6 +1,8 @@
 //! The answers of docs/answers.md as a table, and the texts for people.
 
 use super::*;
+use crate::bank::secrets::ClientSecrets;
+use crate::refund::ExpectedEcho;
 
 fn read(status: u16, headers: &[(&'static str, &str)], body: &str) -> Outcome {
     let headers = headers.iter().map(|(n, v)| (n.parse().unwrap(), v.parse().unwrap())).collect();
@@ -162,6 +164,29 @@ fn account_numbers_do_not_reach_the_journal() {
     let body = r#"{"error":"account DE89 3704 0044 0532 0130 00 is closed","status":"rejected"}"#;
     let answer = read_answer(&channel(Vec::new()), &expected(), 422, &HeaderMap::new(), body.as_bytes());
     assert_eq!(answer.message, r#"HTTP 422, status "rejected", error "account DE[digits]is closed""#);
+}
+
+#[test]
+fn what_the_request_carried_is_hidden_before_digits_and_before_the_text_is_cut() {
+    let address = "https://bank/refunds?key=key-123456789".parse().unwrap();
+    let header = format!("Bearer sk_live_{}", "ab12".repeat(40));
+    let client = ClientSecrets::of(&address, Some(&crate::channel::Authorization(header.clone().into())));
+    let secrets = client.with(None, "0f8fad5b-d9cb-469f-a165-70867728950e");
+    let body = serde_json::json!({
+        "error": format!("bad header {header}"),
+        "message": "POST /refunds?key=key-123456789",
+        "detail": "0f8fad5b-d9cb-469f-a165-70867728950e is used",
+    });
+    let body = body.to_string();
+    let expected = expected();
+    let asked = Asked { expected: &expected, secrets };
+    let answer = read_answer(&channel(Vec::new()), asked, 401, &HeaderMap::new(), body.as_bytes());
+    let shown = r#", error "bad header ****", message "POST /refunds?key=****", detail "**** is used""#;
+    assert_eq!(answer.message, format!("HTTP 401{shown}"));
+    let body = br#"{"refund_ref":"0f8fad5b-d9cb-469f-a165-70867728950e"}"#;
+    let other = read_answer(&channel(Vec::new()), asked, 200, &HeaderMap::new(), body);
+    assert_eq!(other.code, Code::EchoDiffers);
+    assert!(other.message.contains("\"****\"") && other.message.contains("\"R-7\""), "{}", other.message);
 }
 
 #[test]

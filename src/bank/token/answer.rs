@@ -5,6 +5,7 @@ use std::time::Duration;
 use hyper::header::HeaderValue;
 use serde_json::Value;
 
+use crate::bank::Secrets;
 use crate::bank::outcome::message;
 
 /// The life of a token whose end the server does not name.
@@ -32,7 +33,7 @@ pub(in crate::bank) fn read(status: u16, body: &[u8]) -> Result<NewToken, NoToke
     let json = serde_json::from_slice::<Value>(body).ok();
     if status != 200 {
         let is_lasting = (400..500).contains(&status) && status != 429 && status != 408;
-        return Err(NoToken { why: message(status, None, json.as_ref()), is_lasting });
+        return Err(NoToken { why: message(status, None, json.as_ref(), Secrets::default()), is_lasting });
     }
     let of = |field: &str| json.as_ref().and_then(|json| json.get(field));
     let text = |field: &str| of(field).and_then(Value::as_str);
