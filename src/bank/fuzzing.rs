@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::pool::Pool;
 use super::signing::Signer;
-use super::{Bank, SendDeadline, Sent, SentInquiry, Slept, token};
+use super::{Bank, Secrets, SendDeadline, Sent, SentInquiry, Slept, token};
 use crate::channel::{Channel, Signing};
 use crate::refund::Leased;
 use crate::refund::inquiry::LeasedInquiry;
@@ -55,7 +55,7 @@ async fn answer_once(mut stream: DuplexStream, answer: Vec<u8>) {
 /// # Errors
 /// With the reason for people.
 pub fn token_answer(status: u16, body: &[u8]) -> Result<(String, Duration), String> {
-    let token = token::answer::read(status, body).map_err(|no_token| no_token.why)?;
+    let token = token::answer::read(status, body, Secrets::default()).map_err(|no_token| no_token.why)?;
     Ok((String::from_utf8_lossy(token.header.as_bytes()).into_owned(), token.life))
 }
 

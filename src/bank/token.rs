@@ -120,7 +120,9 @@ impl Tokens {
         // RFC 6749, section 2.3.1: both are coded as in forms.
         let login = format!("{}:{}", coded(&source.client_id), coded(secret));
         let login = Authorization(format!("Basic {}", STANDARD.encode(login)).into());
-        let client = Client::new(&ConnectionSettings::of(channel), &source.url, Some(&login))?;
+        let mut client = Client::new(&ConnectionSettings::of(channel), &source.url, Some(&login))?;
+        // The header has it coded.
+        client.secrets.add(secret);
         let path = path_of(&source.url).ok_or_else(bad)?;
         let patience = channel.connect_timeout;
         let (state, asking) = (Mutex::default(), tokio::sync::Mutex::default());
@@ -256,7 +258,8 @@ impl Tokens {
         let deadline = SendDeadline::at(Instant::now() + *patience, Slept::now());
         match client.call(&request, &deadline, None).await {
             CallResult::Answer { status, body, .. } => {
-                answer::read(status, &body).map_err(|NoToken { why, is_lasting }| {
+                let secrets = client.secrets.with(None, "");
+                answer::read(status, &body, secrets).map_err(|NoToken { why, is_lasting }| {
                     self.failure(&why, if is_lasting { Self::AFTER_REFUSAL } else { Duration::ZERO })
                 })
             }
@@ -267,12 +270,11 @@ impl Tokens {
         }
     }
 
-    /// The failure of a request for a token. A server may repeat the secret in its explanation.
+    /// The failure of a request for a token.
     fn failure(&self, why: &str, pause: Duration) -> Failure {
         let Shared { source, .. } = &*self.0;
         let (host, path) =
             (source.url.authority().map_or("", |authority| authority.as_str()), source.url.path());
-        let why = why.replace(source.client_secret.expose_secret(), "****");
         Failure { message: format!("get a token from {host}{path}: {why}"), pause }
     }
 }

@@ -28,12 +28,12 @@ pub(in crate::bank) struct NoToken {
     pub is_lasting: bool,
 }
 
-/// Reads one whole answer.
-pub(in crate::bank) fn read(status: u16, body: &[u8]) -> Result<NewToken, NoToken> {
+/// Reads one whole answer to a request with these secrets.
+pub(in crate::bank) fn read(status: u16, body: &[u8], secrets: Secrets<'_>) -> Result<NewToken, NoToken> {
     let json = serde_json::from_slice::<Value>(body).ok();
     if status != 200 {
         let is_lasting = (400..500).contains(&status) && status != 429 && status != 408;
-        return Err(NoToken { why: message(status, None, json.as_ref(), Secrets::default()), is_lasting });
+        return Err(NoToken { why: message(status, None, json.as_ref(), secrets), is_lasting });
     }
     let of = |field: &str| json.as_ref().and_then(|json| json.get(field));
     let text = |field: &str| of(field).and_then(Value::as_str);
@@ -68,7 +68,7 @@ mod tests {
             (r#"{"access_token":"t-1","token_type":"Bearer"}"#, 300),
             (r#"{"access_token":"t-1","token_type":"Bearer","expires_in":99999999}"#, 86_400),
         ] {
-            let token = read(200, body.as_bytes()).unwrap();
+            let token = read(200, body.as_bytes(), Secrets::default()).unwrap();
             assert_eq!((token.header.to_str().unwrap(), token.life.as_secs()), ("Bearer t-1", seconds));
             assert!(!format!("{token:?}").contains("t-1"));
         }
@@ -89,7 +89,7 @@ mod tests {
             (200, r#"{"access_token":"t","token_type":"Bearer","expires_in":0}"#, "no number", true),
             (200, r#"{"access_token":"t","token_type":"Bearer","expires_in":-1}"#, "no number", true),
         ] {
-            let no = read(status, body.as_bytes()).unwrap_err();
+            let no = read(status, body.as_bytes(), Secrets::default()).unwrap_err();
             assert!(no.why.contains(why) && no.is_lasting == is_lasting, "{status} {body}: {no:?}");
         }
     }

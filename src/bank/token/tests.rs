@@ -12,13 +12,18 @@ use crate::config::Config;
 
 /// Tokens of a server that answers every request so after 100 ms, and how many requests came.
 async fn tokens(status: &'static str, body: &'static str) -> (Tokens, Arc<AtomicU32>) {
+    tokens_under("secret", status, body.to_owned()).await
+}
+
+/// The same for this secret of the client.
+async fn tokens_under(client_secret: &str, status: &'static str, body: String) -> (Tokens, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let requests = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&requests);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let count = Arc::clone(&count);
+            let (count, body) = (Arc::clone(&count), body.clone());
             tokio::spawn(async move {
                 let (mut request, mut piece) = (Vec::new(), [0; 1024]);
                 while !request.ends_with(b"grant_type=client_credentials") {
@@ -39,7 +44,7 @@ async fn tokens(status: &'static str, body: &'static str) -> (Tokens, Arc<Atomic
         }
     });
     let secret = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(secret.path(), "secret").unwrap();
+    std::fs::write(secret.path(), client_secret).unwrap();
     std::fs::set_permissions(secret.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
     let text = format!(
         "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
@@ -79,6 +84,26 @@ async fn twenty_tasks_share_one_refusal() {
         }
     }
     assert_eq!(requests.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_secret_that_the_token_server_repeats_is_hidden_before_digits_and_cuts_and_in_each_of_its_forms() {
+    let (long, coded) = ("s3cret-".repeat(30), "a+secret+%26+more");
+    let login = format!("refundd:{coded}");
+    let header = format!("Basic {}", STANDARD.encode(&login));
+    for (secret, said, shown) in [
+        (long.as_str(), format!("bad secret {long}"), "bad secret ****"),
+        ("key-1234567890-key", "bad secret key-1234567890-key".to_owned(), "bad secret ****"),
+        ("a secret & more", "bad secret a secret & more!".to_owned(), "bad secret ****!"),
+        ("a secret & more", format!("client_secret={coded}"), "client_secret=****"),
+        ("a secret & more", format!("bad login {login}"), "bad login ****"),
+        ("a secret & more", format!("bad header {header}"), "bad header ****"),
+    ] {
+        let body = serde_json::json!({ "error": said }).to_string();
+        let (tokens, _) = tokens_under(secret, "401 Unauthorized", body).await;
+        let Unreachable { message, .. } = tokens.good_until(Instant::now()).await.unwrap_err();
+        assert!(message.ends_with(&format!("/: HTTP 401, error \"{shown}\"")), "{said}: {message}");
+    }
 }
 
 #[tokio::test]
