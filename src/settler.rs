@@ -19,6 +19,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
+use crate::bank::outcome::for_the_log;
 use crate::crash;
 use crate::failing::Failing;
 use crate::lock::Lock;
@@ -274,7 +275,7 @@ impl Writer {
         match answer.outcome {
             Outcome::Unknown | Outcome::Conflict | Outcome::Review => tracing::warn!(
                 refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
-                "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", answer.message,
+                "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", for_the_log(answer.code, &answer.message),
             ),
             Outcome::HandedBack => tracing::debug!(
                 refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, waited_ms,

@@ -104,7 +104,7 @@ pub(super) fn contradiction(
         let (sent, answered) = (short(&sent), short(&answered));
         return Some((
             Code::EchoDiffers,
-            format!("the answer repeats {field} as \"{answered}\", and \"{sent}\" was sent"),
+            format!("the answer repeats another {field}: \"{answered}\", and \"{sent}\" was sent"),
         ));
     }
     let (before, now) = expected.bank_ref.as_deref().zip(bank_ref)?;
@@ -118,6 +118,14 @@ pub(super) fn contradiction(
             ),
         )
     })
+}
+
+/// The part of an answer's message that may be logged: of an echo mismatch the field alone, because the values are
+/// amounts and references. The journal keeps the whole message.
+#[must_use]
+pub fn for_the_log(code: Code, message: &str) -> &str {
+    let field_ends = if code == Code::EchoDiffers { message.find(':') } else { None };
+    &message[..field_ends.unwrap_or(message.len())]
 }
 
 /// The bank's own reference, at the channel's JSON pointer. `None` for a value that cannot be stored: it is no text

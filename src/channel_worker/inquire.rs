@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::Work;
 use super::attempt::Attempt;
+use crate::bank::outcome::for_the_log;
 use crate::bank::{Reserved, SentInquiry};
 use crate::bucket::{Bucket, BucketError, Order, Purpose, Take, Yield};
 use crate::channel::{Channel, Inquiry};
@@ -258,13 +259,13 @@ fn report(inquired: &Inquired, moved: Option<State>) {
     if state == State::Review {
         tracing::warn!(
             refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome, code = answer.code.as_str(),
-            "Refund {id} waits for a person after inquiry {number} on channel `{channel}`: {}", answer.message,
+            "Refund {id} waits for a person after inquiry {number} on channel `{channel}`: {}", for_the_log(answer.code, &answer.message),
         );
     } else if state == leased.state {
         tracing::info!(
             refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome, code = answer.code.as_str(),
             next_ms = millis(settlement.inquire_in.unwrap_or_default()),
-            "Refund {id} is still {} after inquiry {number} on channel `{channel}`: {}", leased.state, answer.message,
+            "Refund {id} is still {} after inquiry {number} on channel `{channel}`: {}", leased.state, for_the_log(answer.code, &answer.message),
         );
     } else {
         tracing::info!(

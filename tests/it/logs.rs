@@ -69,6 +69,43 @@ async fn a_key_that_the_bank_repeats_is_in_no_line_of_the_log_in_no_event_and_no
 }
 
 #[tokio::test]
+async fn an_amount_or_a_reference_that_an_answer_repeats_wrongly_is_in_the_journal_and_not_in_the_log() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next(
+        "acme",
+        [
+            Step::answers(200, r#"{"amount_minor":9876543}"#),
+            Step::answers(200, r#"{"refund_ref":"THEIR-REF"}"#),
+            Step::pays_but_says_500(),
+        ],
+    );
+    let asked = Step::answers(200, r#"{"status":"succeeded","amount_minor":7654321}"#);
+    scratch.bank.then_inquiries("acme", Some(asked));
+    let asks = "on_unknown = \"inquire\"\ninquiry = { url = \"http://{bank}/acme/refunds/{request_id}\" }\n";
+    let mut node = NodeProcess::start(&scratch, "a", &format!("{UNLIMITED}{asks}"));
+    let three = "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency) \
+                 select 'OUR-REF-' || n, 'acme', 'P-' || n, 4500173, 'EUR' from generate_series(1, 3) n";
+    scratch.sql(three).await;
+    until("each was sent", async || {
+        let counts = scratch.counts().await;
+        !counts.contains_key(&State::Ready) && !counts.contains_key(&State::Sending)
+    })
+    .await;
+    scratch.sql("update refundd.refunds set inquire_at = now() where state = 'unknown'").await;
+    until("all wait for a person", async || scratch.count(State::Review).await == 3).await;
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    let log = node.log().join("\n");
+    let journal = scratch.text("select string_agg(message, ' ') from refundd.attempts").await;
+    for value in ["9876543", "THEIR-REF", "7654321", "OUR-REF-", "4500173"] {
+        assert!(!log.contains(value) && journal.contains(value), "{value}: {journal}\n{log}");
+    }
+    for field in ["amount_minor", "refund_ref"] {
+        assert!(log.contains(&format!("the answer repeats another {field}\"")), "{field}: {log}");
+    }
+}
+
+#[tokio::test]
 async fn every_duration_in_the_log_is_a_number() {
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", [Step::too_many(1)]);

@@ -250,6 +250,11 @@ fn an_answer_about_another_refund_goes_to_a_person() {
         let answer = answer(None, status, body);
         assert_eq!((answer.outcome, answer.code), (Outcome::Review, Code::EchoDiffers), "{body}");
         assert_eq!(answer.status, Some(status));
+        let logged = for_the_log(answer.code, &answer.message);
+        let fields = ["amount_minor", "refund_ref", "currency", "refund_id"];
+        let field = body.split('"').find(|part| fields.contains(part)).unwrap();
+        assert_eq!(logged, format!("the answer repeats another {field}"));
+        assert!(answer.message.starts_with(logged) && answer.message.ends_with(" was sent"), "{answer:?}");
     }
     assert!(matches!(answer(None, 429, r#"{"refund_id":8}"#).outcome, Outcome::SlowDown { .. }));
     let paid = answer(None, 200, r#"{"amount_minor":1250,"currency":"EUR","id":77}"#);
