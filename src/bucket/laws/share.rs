@@ -93,6 +93,32 @@ fn a_node_that_asks_again_too_early_does_not_miss_its_turn() {
     }
 }
 
+/// A node looks at its own share before it asks for refunds. While the bucket is empty it takes nothing after the look.
+#[test]
+fn looks_at_a_share_that_take_nothing_put_off_no_later_take() {
+    let (per, lateness) = (Duration::from_mins(1), Duration::from_millis(20));
+    let rule = Rule { algorithm: Algorithm::Paced, permits: 10, per, lateness };
+    let spacing = rule.spacing_us().cast_signed();
+    let mut world = World::new(&[vec![rule]], 0, [0; 4]);
+    world.ahead = 50_000;
+    for nth in 1..=10 {
+        let Taken { count, wait } = world.reserve("look", 5).unwrap();
+        if count == 0 {
+            // The first look is seldom just before a slot.
+            assert!(nth == 1 && wait <= spacing, "look {nth} is denied and waits for {wait} us");
+            world.wait(wait);
+        } else {
+            assert_eq!(count, 1);
+            assert!(wait <= spacing, "after look {nth} the wait is {wait} us, slots are {spacing} us apart");
+        }
+    }
+    let wait = world.reserve("look", 5).unwrap().wait;
+    assert!(wait <= spacing, "the wait is {wait} us, slots are {spacing} us apart");
+    assert_eq!(world.reserve("spend", 1).unwrap().count, 1);
+    world.wait(wait);
+    assert_eq!(world.reserve("look", 5).unwrap().count, 1, "the next slot is not lost");
+}
+
 #[test]
 fn a_slowed_channel_goes_at_the_share_it_may() {
     let text = "[postgres]\nurl = \"postgres://refundd@localhost/p\"\n[redis]\nurl = \"redis://localhost\"\n\

@@ -1,7 +1,8 @@
 -- reserve: spends permits of limits of which a node counts its own share. It takes no ids.
 -- KEYS clock, then for each limit: its key and its log
 -- ARGV want, lead_time_us, tolerance_us, "look" | "spend", then for each limit: rule, ahead_us, edges
--- reply: as of take, with the places of the permits, from 1, instead of ids; "look" spends nothing
+-- reply: as of take, with the places of the permits, from 1, instead of ids; "look" spends nothing, and
+-- reserves a turn only if it finds no permit
 local want, lead_time, tolerance = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), LONGEST_LEAD_TIME), tonumber(ARGV[3])
 local now = now_us()
 local limits, lost, nth = enter_all(2, 5, KEYS[1], now, tolerance)
@@ -15,7 +16,8 @@ end
 local from, wait = now + lead_time, 0
 local permits, at, blocker = grant(limits, want, from, from + ahead)
 if at then
-    wait = come_back(limits[blocker], at, want, now, lead_time, ahead)
+    -- A look that finds permits may take nothing, for the bucket may be empty. So it reserves no turn.
+    wait = come_back(limits[blocker], at, want, now, lead_time, ahead, ARGV[4] == "look" and #permits > 0)
 end
 if #permits == 0 then
     return {DENIED, now, 0, 0, wait, blocker, effective_rules(limits)}

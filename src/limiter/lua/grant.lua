@@ -113,7 +113,8 @@ end
 -- unless a turn has only one permit.
 -- `ahead`: how long before it opens a permit of all limits may be granted. It is the smallest `ahead` of the limits.
 -- A larger one makes the node ask too early and be denied again and again.
-local function come_back(limit, at, want, now, lead_time, ahead)
+-- `looks`: whether the call only looks at permits. Then it says how long to wait, and reserves no turn.
+local function come_back(limit, at, want, now, lead_time, ahead, looks)
     local rule = limit.rule
     local share = math.min(want, admit[rule.algorithm].at_a_visit(rule, ahead))
     -- A permit opens at least `lead_time` after the call. For a single permit the node comes early, so
@@ -148,7 +149,7 @@ local function come_back(limit, at, want, now, lead_time, ahead)
     -- A node that asks again before its turn gets no turn yet. If it did, it would then get the next turn and miss
     -- this one.
     local stays = rule.text == limit.proposed and STAYS_AWAY or STAYS_AWAY_OVERRULED
-    if opening < at + FURTHEST_RESERVATION and wait <= stays then
+    if not looks and opening < at + FURTHEST_RESERVATION and wait <= stays then
         redis.call("HSET", limit.key, "turn", whole(opening + step))
     end
     return wait

@@ -72,6 +72,25 @@ impl World {
         Err(TestCaseError::fail("was restored and forgot again"))
     }
 
+    /// Looks at the first limit as at a share of the first node alone, or spends permits of it. `how` is "look" or
+    /// "spend".
+    pub fn reserve(&mut self, how: &str, want: u32) -> Result<Taken, TestCaseError> {
+        let rules = self.files[self.runs[0]].clone();
+        let mut keys = vec!["clock".to_owned()];
+        let mut args = vec![want.to_string(), "0".to_owned(), TOLERANCE.to_string(), how.to_owned()];
+        self.say(0..1, &rules, &mut keys, &mut args);
+        for _ in 0..2 {
+            let reply = self.run(&SCRIPTS.reserve, &keys, &args)?;
+            match number(&reply[0]) {
+                GRANTED => return Ok(Taken { count: list(&reply[8]).len(), wait: number(&reply[4]) }),
+                DENIED => return Ok(Taken { count: 0, wait: number(&reply[4]) }),
+                FORGOT => self.restore(0, &rules[0], &reply)?,
+                other => return Err(TestCaseError::fail(format!("answered {other}"))),
+            }
+        }
+        Err(TestCaseError::fail("was restored and forgot again"))
+    }
+
     pub fn acquire(&mut self, want: u32) -> Result<(), TestCaseError> {
         let rules = self.files[self.runs[0]].clone();
         let mut keys = vec!["clock".to_owned()];
