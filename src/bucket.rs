@@ -94,7 +94,7 @@ pub struct Bucket {
     /// Counts the limits of which this node has a share of its own.
     local: Server,
     local_clock: Arc<Clock>,
-    /// Locked from the look at those limits until their permits are spent.
+    /// Locked from the look at those limits until their permits are spent, and while another service acquires one.
     counting: Arc<tokio::sync::Mutex<()>>,
     keys: Keys,
     scripts: Arc<Scripts>,

@@ -19,6 +19,9 @@ pub enum Take {
         /// The wait for more permits, when a limit had fewer than wanted. A request before then is in vain.
         again: Option<LimitWait>,
         stricter_rules: Vec<StricterRule>,
+        /// How many refunds went back into the bucket, because a share of this node had no permit left for them. The
+        /// permits of the other limits are spent.
+        unused: usize,
     },
     /// A limit has no permit now. A request before the end of `wait` is in vain. `depth` is `None` when the call did
     /// not read the bucket.

@@ -31,32 +31,42 @@ impl Bucket {
             denied => return Ok(denied),
         };
         let order_of_shared = Order { want: most, ..order };
-        let taken = match self.take_shared(channel, &shared, order_of_shared, purpose, yields).await? {
-            Take::Granted { taken, depth, feed, again, stricter_rules } => {
-                let own = self.spend(&own, order, taken).await?;
+        match self.take_shared(channel, &shared, order_of_shared, purpose, yields).await? {
+            Take::Granted { taken, mut depth, feed, again, stricter_rules, .. } => {
+                let (taken, without) = self.spend(&own, order, taken).await?;
+                if !without.is_empty() {
+                    // If this fails, the ids come back from their rows.
+                    depth = self.put_back_into(&channel.name, purpose, &without).await.unwrap_or(depth);
+                }
                 let again = again.or(own_again);
-                return Ok(Take::Granted { taken: own, depth, feed, again, stricter_rules });
+                Ok(Take::Granted { taken, depth, feed, again, stricter_rules, unused: without.len() })
             }
-            other => other,
-        };
-        Ok(taken)
+            other => Ok(other),
+        }
     }
 
     /// Spends permits of the shares for refunds that left the bucket. Time has passed since the look, so a refund may
-    /// get no permit; it comes back from its row.
+    /// get no permit. Returns the refunds with their permits, and the refunds without one.
     async fn spend(
         &self,
         own: &[Arc<Limit>],
         order: Order,
         taken: Vec<(RefundId, Permit)>,
-    ) -> Result<Vec<(RefundId, Permit)>, BucketError> {
+    ) -> Result<(Vec<(RefundId, Permit)>, Vec<RefundId>), BucketError> {
         let want = u32::try_from(taken.len()).unwrap_or(u32::MAX);
-        let Take::Granted { taken: spent, .. } = self.reserve(own, Order { want, ..order }, "spend").await?
-        else {
-            return Ok(Vec::new());
+        let spent = match self.reserve(own, Order { want, ..order }, "spend").await? {
+            Take::Granted { taken, .. } => taken,
+            _ => Vec::new(),
         };
-        let both = taken.into_iter().zip(spent).map(|((id, theirs), (_, ours))| (id, joined(theirs, ours)));
-        Ok(both.collect())
+        let mut spent = spent.into_iter();
+        let (mut both, mut without) = (Vec::with_capacity(taken.len()), Vec::new());
+        for (id, theirs) in taken {
+            match spent.next() {
+                Some((_, ours)) => both.push((id, joined(theirs, ours))),
+                None => without.push(id),
+            }
+        }
+        Ok((both, without))
     }
 
     async fn reserve(&self, own: &[Arc<Limit>], order: Order, how: &str) -> Result<Take, BucketError> {

@@ -132,6 +132,7 @@ pub(super) fn take(limits: &[Arc<Limit>], most: u32, reply: &Value, read: ClockR
                 feed: parts.get::<i64>(at::FEED)? == 1,
                 again,
                 stricter_rules,
+                unused: 0,
             })
         }
         _ => None,

@@ -49,8 +49,17 @@ impl Bucket {
     /// Puts ids that were taken a moment ago at the front of the bucket again, the oldest first. Returns the depth of
     /// the bucket after the call. Without the call the ids come back from their rows, only later.
     pub async fn put_back(&self, name: &ChannelName, ids: &[RefundId]) -> Result<u64, BucketError> {
+        self.put_back_into(name, Purpose::Send, ids).await
+    }
+
+    pub(super) async fn put_back_into(
+        &self,
+        name: &ChannelName,
+        purpose: Purpose,
+        ids: &[RefundId],
+    ) -> Result<u64, BucketError> {
         let mut call = Call::default();
-        call.key(self.keys.bucket(name, Purpose::Send)).key(self.keys.present(name, Purpose::Send));
+        call.key(self.keys.bucket(name, purpose)).key(self.keys.present(name, purpose));
         for id in ids {
             call.arg(id.0);
         }
@@ -148,6 +157,10 @@ impl Bucket {
 
     /// Spends permits of one limit for another service: `want` permits that are good now, or none.
     pub async fn acquire(&self, limit: &Arc<Limit>, want: u32) -> Result<Acquired, BucketError> {
+        let _alone = match limit.placement {
+            Placement::Shared => None,
+            Placement::LocalShare { .. } => Some(self.counting.lock().await),
+        };
         let tag = self.keys.tag_of_limit(&limit.name);
         if let Some(by_us) = self.report_step(limit.placement, &tag).await? {
             return Ok(Acquired::ClockStepped { by_us });

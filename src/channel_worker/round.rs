@@ -15,7 +15,7 @@ use crate::node::jittered;
 use crate::refund::RefundId;
 
 impl<W: Work> ChannelWorker<W> {
-    /// The wait after a second restore in a row.
+    /// The wait after a second restore in a row, and after a take of which no refund is left.
     const RESTORE_AGAIN: Duration = Duration::from_millis(50);
 
     /// One take, and the claim and the requests that follow.
@@ -46,17 +46,22 @@ impl<W: Work> ChannelWorker<W> {
             self.forgot = false;
         }
         match taken {
-            Ok(Take::Granted { taken, .. }) if self.effective_limits.are_too_old() => {
+            Ok(Take::Granted { taken, unused, .. }) if self.effective_limits.are_too_old() => {
+                self.count_unspent(unused);
                 self.give_back(&taken).await;
                 Ok(Next::Now)
             }
-            Ok(Take::Granted { taken, depth, feed, again, stricter_rules }) => {
+            Ok(Take::Granted { taken, depth, feed, again, stricter_rules, unused }) => {
                 self.note_depth(depth);
                 let longest = self.effective_limits.longest_wait(&stricter_rules);
                 self.waits.note_limit(channel, again.as_ref());
                 self.note_status(channel, again.as_ref(), stricter_rules);
                 if feed {
                     self.wake_ups.nudge(name);
+                }
+                self.count_unspent(unused);
+                if taken.is_empty() {
+                    return Ok(Next::later(jittered(Self::RESTORE_AGAIN)));
                 }
                 let ahead = self.ask_ahead(channel, taken.len());
                 let (next, ahead) = tokio::join!(self.claim_and_start(channel, taken, slept, resources), ahead);
@@ -146,7 +151,8 @@ impl<W: Work> ChannelWorker<W> {
     async fn take(&mut self, channel: &Channel, want: u32) -> Result<Take, BucketError> {
         if let Some(taken) = self.take_of_ahead(want) {
             let depth = self.depth.unwrap_or(1);
-            return Ok(Take::Granted { taken, depth, feed: false, again: None, stricter_rules: Vec::new() });
+            let stricter_rules = Vec::new();
+            return Ok(Take::Granted { taken, depth, feed: false, again: None, stricter_rules, unused: 0 });
         }
         let taken = self.work.take(&self.node, &self.wake_ups, channel, want).await;
         self.node.metrics.take(&channel.name, W::PURPOSE, answer_of(&taken));

@@ -3,6 +3,7 @@
 mod forged;
 mod groups;
 mod restoring;
+mod shares;
 mod token_bucket;
 
 use std::sync::Arc;

@@ -15,7 +15,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/claiming.rs", "claim_once", "channel_worker/claiming.rs", 0xf066_4f1e),
     ("src/channel_worker/claiming.rs", "follow_up", "channel_worker/claiming.rs", 0xc397_29cb),
     ("src/channel_worker/claiming.rs", "take_back", "channel_worker/claiming.rs", 0x14df_ecae),
-    ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x9599_cac0),
+    ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x974c_a2ec),
     ("src/channel_worker/send.rs", "run", "send.rs", 0x44de_37c2),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x8646_b133),
     ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0xad39_f9ea),

@@ -1,0 +1,49 @@
+//! A limit of which a node counts a share of its own: a take looks at the share, asks Redis, and then spends.
+
+use std::sync::Arc;
+
+use refundd::bucket::{Acquired, Bucket, End, Take};
+use refundd::channel::Channel;
+
+use super::{CAPACITY, depth, ids, order, scene, tell};
+use crate::harness::Scratch;
+
+/// A channel with three refunds in its bucket, under a share with so many permits.
+async fn share_of(permits: u32) -> (Scratch, Bucket, Arc<Channel>) {
+    let limit = format!(
+        "[limit.acme]\nalgorithm = \"sliding_log\"\npermits = {permits}\nper = \"1m\"\nplacement = \"local_share\"\nnodes = 1\n"
+    );
+    let (scratch, bucket, channel) = scene(&limit).await;
+    bucket.fill(&channel.name, &ids(1..=3), End::Back, CAPACITY).await.unwrap();
+    let Take::Forgot(forgotten) = bucket.take(&channel, order(1, 1)).await.unwrap() else { panic!() };
+    tell(&bucket, &forgotten, 0).await;
+    (scratch, bucket, channel)
+}
+
+#[tokio::test]
+async fn another_service_cannot_acquire_a_permit_that_a_take_has_looked_at() {
+    let (_scratch, bucket, channel) = share_of(1).await;
+    // The take waits for Redis while the other service asks.
+    let (taken, acquired) =
+        tokio::join!(bucket.take(&channel, order(1, 1)), bucket.acquire(&channel.limits[0], 1));
+    let Take::Granted { taken, .. } = taken.unwrap() else { panic!() };
+    assert_eq!(taken.len(), 1, "the take has the permit that it looked at");
+    let acquired = acquired.unwrap();
+    assert!(matches!(acquired, Acquired::Denied { .. }), "{acquired:?}");
+}
+
+#[tokio::test]
+async fn a_refund_goes_back_into_the_bucket_when_a_late_first_byte_took_its_permit() {
+    let (_scratch, bucket, channel) = share_of(2).await;
+    let Take::Granted { taken, .. } = bucket.take(&channel, order(1, 1)).await.unwrap() else { panic!() };
+    // While the second take waits for Redis, the first request is counted once more.
+    let (second, late) = tokio::join!(
+        bucket.take(&channel, order(1, 1)),
+        bucket.left_late(&channel.name, &channel.limits, &taken[0].1)
+    );
+    late.unwrap();
+    let Take::Granted { taken, .. } = second.unwrap() else { panic!() };
+    assert!(taken.is_empty(), "{taken:?}");
+    assert_eq!(depth(&bucket, &channel).await, 2);
+    assert_eq!(bucket.more(&channel.name, 5).await.unwrap().0, ids(2..=3), "it goes first again");
+}
