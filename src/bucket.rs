@@ -42,6 +42,7 @@ use exchange::Sharing;
 pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take, Yield};
 use keys::Keys;
 pub use kind::BucketKind;
+use local::ShareLocks;
 use misread::{misread, short};
 use script::{Scripts, Verb};
 use server::{Call, Server};
@@ -94,8 +95,9 @@ pub struct Bucket {
     /// Counts the limits of which this node has a share of its own.
     local: Server,
     local_clock: Arc<Clock>,
-    /// Locked from the look at those limits until their permits are spent, and while another service acquires one.
-    counting: Arc<tokio::sync::Mutex<()>>,
+    /// Each of those limits is locked from the look at it until its permits are spent, and while another service
+    /// acquires from it.
+    counting: Arc<ShareLocks>,
     keys: Keys,
     scripts: Arc<Scripts>,
     /// How far Redis's clock may be from Postgres's clock.

@@ -3,15 +3,34 @@
 //! The take has three steps. It looks how many permits the shares have. It takes refunds under the shared limits in
 //! Redis. It spends permits of the shares for as many refunds as Redis gave.
 
-use super::{Bucket, BucketError, Order, Purpose, Take, Yield, misread, reply};
-use crate::channel::Channel;
-use crate::limiter::{Limit, Permit, Placement, Span};
-use crate::refund::id::RefundId;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
 
-use std::sync::Arc;
+use tokio::sync::OwnedMutexGuard;
 
 use super::server::Call;
-use super::{ClockReading, micros};
+use super::{Bucket, BucketError, ClockReading, Order, Purpose, Take, Yield, micros, misread, reply};
+use crate::channel::Channel;
+use crate::limiter::{Limit, Permit, Placement, Span};
+use crate::lock::Lock;
+use crate::refund::id::{LimitName, RefundId};
+
+/// A lock for each limit of which this node has counted a share.
+#[derive(Default)]
+pub(super) struct ShareLocks(Mutex<HashMap<LimitName, Arc<tokio::sync::Mutex<()>>>>);
+
+impl ShareLocks {
+    /// Locks these limits, in the order of their names, so that no two tasks wait for each other.
+    pub async fn lock(&self, limits: &[Arc<Limit>]) -> Vec<OwnedMutexGuard<()>> {
+        let names: BTreeSet<&LimitName> = limits.iter().map(|limit| &limit.name).collect();
+        let mut locked = Vec::with_capacity(names.len());
+        for name in names {
+            let lock = Arc::clone(self.0.locked().entry(name.clone()).or_default());
+            locked.push(lock.lock_owned().await);
+        }
+        locked
+    }
+}
 
 impl Bucket {
     /// Takes refunds of a channel that has at least one limit with a share.
@@ -25,7 +44,7 @@ impl Bucket {
         let (shared, own): (Vec<_>, Vec<_>) =
             channel.limits.iter().cloned().partition(|limit| limit.placement == Placement::Shared);
         // No other task of this node may spend permits between the look and the spending.
-        let _alone = self.counting.lock().await;
+        let _alone = self.counting.lock(&own).await;
         let (most, own_again) = match self.reserve(&own, order, "look").await? {
             Take::Granted { taken, again, .. } => (u32::try_from(taken.len()).unwrap_or(u32::MAX), again),
             denied => return Ok(denied),

@@ -159,7 +159,7 @@ impl Bucket {
     pub async fn acquire(&self, limit: &Arc<Limit>, want: u32) -> Result<Acquired, BucketError> {
         let _alone = match limit.placement {
             Placement::Shared => None,
-            Placement::LocalShare { .. } => Some(self.counting.lock().await),
+            Placement::LocalShare { .. } => Some(self.counting.lock(std::slice::from_ref(limit)).await),
         };
         let tag = self.keys.tag_of_limit(&limit.name);
         if let Some(by_us) = self.report_step(limit.placement, &tag).await? {

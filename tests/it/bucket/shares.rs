@@ -47,3 +47,33 @@ async fn a_refund_goes_back_into_the_bucket_when_a_late_first_byte_took_its_perm
     assert_eq!(depth(&bucket, &channel).await, 2);
     assert_eq!(bucket.more(&channel.name, 5).await.unwrap().0, ids(2..=3), "it goes first again");
 }
+
+#[tokio::test]
+async fn a_take_that_waits_for_redis_delays_no_take_under_the_share_of_another_limit() {
+    let scratch = Scratch::new().await;
+    let channel_of = |name: &str| {
+        let config = scratch.config(
+            "a",
+            &format!(
+                "[limit.{name}]\nalgorithm = \"sliding_log\"\npermits = 1\nper = \"1m\"\nplacement = \"local_share\"\nnodes = 1\n\
+                 [channel.{name}]\nendpoint = \"http://{{bank}}/acme/refunds\"\nlimits = [\"{name}\"]\n"
+            ),
+        );
+        Arc::clone(config.channels.values().next().unwrap())
+    };
+    let (slow, quick, bucket) = (channel_of("acme"), channel_of("best"), scratch.bucket());
+    bucket.fill(&slow.name, &ids(1..=3), End::Back, CAPACITY).await.unwrap();
+    let Take::Forgot(forgotten) = bucket.take(&slow, order(1, 1)).await.unwrap() else { panic!() };
+    tell(&bucket, &forgotten, 0).await;
+    let Acquired::Forgot(forgotten) = bucket.acquire(&quick.limits[0], 1).await.unwrap() else { panic!() };
+    tell(&bucket, &forgotten, 0).await;
+    let used_up = bucket.acquire(&quick.limits[0], 1).await.unwrap();
+    assert!(matches!(used_up, Acquired::Granted { .. }), "{used_up:?}");
+    // The second take needs no reply from Redis, because its share has no permit.
+    let first = tokio::select! {
+        biased;
+        taken = bucket.take(&slow, order(1, 1)) => panic!("it came first: {taken:?}"),
+        denied = bucket.take(&quick, order(1, 1)) => denied.unwrap(),
+    };
+    assert!(matches!(first, Take::Denied { .. }), "{first:?}");
+}
