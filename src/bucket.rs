@@ -38,7 +38,7 @@ use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};
 use crate::lock::SharedLock;
 use clock::{Clock, ClockReading};
-use exchange::Sharing;
+use exchange::{Opening, Sharing};
 pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take, Yield};
 use keys::Keys;
 pub use kind::BucketKind;

@@ -19,8 +19,8 @@ pub enum Take {
         /// The wait for more permits, when a limit had fewer than wanted. A request before then is in vain.
         again: Option<LimitWait>,
         stricter_rules: Vec<StricterRule>,
-        /// How many refunds went back into the bucket, because a share of this node had no permit left for them. The
-        /// permits of the other limits are spent.
+        /// How many refunds went back into the bucket, because a share of this node had no permit left for them, or
+        /// none that is open together with the permits of the other limits. Those permits are spent.
         unused: usize,
     },
     /// A limit has no permit now. A request before the end of `wait` is in vain. `depth` is `None` when the call did
@@ -120,6 +120,20 @@ impl Order {
     pub(super) fn most(&self) -> u32 {
         self.want.clamp(1, Bucket::MOST_AT_ONCE)
     }
+}
+
+/// When the permits that Redis grants may open. Permits of a node's own share must open at the same time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opening {
+    /// The time from the call to the first opening, if it is longer than the lead time.
+    pub after: Duration,
+    /// The longest time from there to the last opening.
+    pub within: Duration,
+}
+
+impl Opening {
+    /// As the order and the limits say.
+    pub const ANY: Opening = Opening { after: Duration::ZERO, within: Duration::MAX };
 }
 
 /// How inquiries share the permits of a channel's limits with sends.

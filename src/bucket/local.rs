@@ -1,15 +1,17 @@
 //! Takes refunds of channels with limits of which this node counts its own share, in memory.
 //!
-//! The take has three steps. It looks how many permits the shares have. It takes refunds under the shared limits in
-//! Redis. It spends permits of the shares for as many refunds as Redis gave.
+//! The take has three steps. It looks how many permits the shares have, and when they open. It takes refunds under the
+//! shared limits in Redis, whose permits open at the same time. It spends permits of the shares for as many refunds as
+//! Redis gave.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
 
 use super::server::Call;
-use super::{Bucket, BucketError, ClockReading, Order, Purpose, Take, Yield, micros, misread, reply};
+use super::{Bucket, BucketError, ClockReading, Opening, Order, Purpose, Take, Yield, micros, misread, reply};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement, Span};
 use crate::lock::Lock;
@@ -45,14 +47,23 @@ impl Bucket {
             channel.limits.iter().cloned().partition(|limit| limit.placement == Placement::Shared);
         // No other task of this node may spend permits between the look and the spending.
         let _alone = self.counting.lock(&own).await;
-        let (most, own_again) = match self.reserve(&own, order, "look").await? {
-            Take::Granted { taken, again, .. } => (u32::try_from(taken.len()).unwrap_or(u32::MAX), again),
+        let within = shared.iter().map(|limit| limit.ahead).min().unwrap_or(Duration::MAX);
+        let (looked, own_again) = match self.reserve(&own, order, within, "look").await? {
+            Take::Granted { taken, again, .. } => (taken, again),
             denied => return Ok(denied),
         };
-        let order_of_shared = Order { want: most, ..order };
-        match self.take_shared(channel, &shared, order_of_shared, purpose, yields).await? {
+        let lead_time = order.lead_time.min(Self::LONGEST_LEAD_TIME);
+        let looked_at = self.local.now();
+        let (most, opening) = meeting(&looked, &shared, looked_at, lead_time);
+        let order_of_shared = Order { want: u32::try_from(most).unwrap_or(u32::MAX), ..order };
+        match self.take_shared(channel, &shared, order_of_shared, purpose, yields, opening).await? {
             Take::Granted { taken, mut depth, feed, again, stricter_rules, .. } => {
-                let (taken, without) = self.spend(&own, order, taken).await?;
+                // If permits of the look are left, another take may get them at once.
+                let own_again = own_again.filter(|_| taken.len() == looked.len());
+                // Redis granted permits for the moments of the look.
+                let since = if shared.is_empty() { Duration::ZERO } else { self.local.now() - looked_at };
+                let order = Order { lead_time: lead_time.saturating_sub(since), ..order };
+                let (taken, without) = self.spend(&own, order, within, taken).await?;
                 if !without.is_empty() {
                     // If this fails, the ids come back from their rows.
                     depth = self.put_back_into(&channel.name, purpose, &without).await.unwrap_or(depth);
@@ -64,31 +75,40 @@ impl Bucket {
         }
     }
 
-    /// Spends permits of the shares for refunds that left the bucket. Time has passed since the look, so a refund may
-    /// get no permit. Returns the refunds with their permits, and the refunds without one.
+    /// Spends permits of the shares for refunds that left the bucket. Time has passed since the look. So a refund may
+    /// get no permit, or none that is open together with its other permits. Returns the refunds with their permits,
+    /// and the refunds without one.
     async fn spend(
         &self,
         own: &[Arc<Limit>],
         order: Order,
+        within: Duration,
         taken: Vec<(RefundId, Permit)>,
     ) -> Result<(Vec<(RefundId, Permit)>, Vec<RefundId>), BucketError> {
         let want = u32::try_from(taken.len()).unwrap_or(u32::MAX);
-        let spent = match self.reserve(own, Order { want, ..order }, "spend").await? {
+        let spent = match self.reserve(own, Order { want, ..order }, within, "spend").await? {
             Take::Granted { taken, .. } => taken,
             _ => Vec::new(),
         };
         let mut spent = spent.into_iter();
         let (mut both, mut without) = (Vec::with_capacity(taken.len()), Vec::new());
         for (id, theirs) in taken {
-            match spent.next() {
-                Some((_, ours)) => both.push((id, joined(theirs, ours))),
+            match spent.next().and_then(|(_, ours)| joined(theirs, ours)) {
+                Some(permit) => both.push((id, permit)),
                 None => without.push(id),
             }
         }
         Ok((both, without))
     }
 
-    async fn reserve(&self, own: &[Arc<Limit>], order: Order, how: &str) -> Result<Take, BucketError> {
+    /// Looks at permits of the shares that open at most `within` after the lead time, or spends them.
+    async fn reserve(
+        &self,
+        own: &[Arc<Limit>],
+        order: Order,
+        within: Duration,
+        how: &str,
+    ) -> Result<Take, BucketError> {
         let here = Placement::LocalShare { nodes: 1 };
         if let Some(by_us) = self.report_step(here, &None).await? {
             return Ok(Take::ClockStepped { by_us });
@@ -96,6 +116,7 @@ impl Bucket {
         let mut call = Call::default();
         call.key(self.keys.clock(&None));
         call.arg(order.most()).arg(micros(order.lead_time)).arg(micros(self.tolerance)).arg(how);
+        call.arg(micros(within));
         for limit in own {
             self.add_limit(limit, &mut call);
         }
@@ -116,11 +137,70 @@ impl Bucket {
     }
 }
 
-/// One permit out of two: its span is the common part of both spans.
-fn joined(a: Permit, b: Permit) -> Permit {
+/// How many permits of a look a take can use, and when Redis's permits must open for that. All open within half of a
+/// permit's life, so any two of them have a span in common.
+fn meeting(
+    looked: &[(RefundId, Permit)],
+    shared: &[Arc<Limit>],
+    now: Instant,
+    lead_time: Duration,
+) -> (usize, Opening) {
+    let first = looked.first().and_then(|(_, permit)| permit.span);
+    let Some(first) = first.filter(|_| !shared.is_empty()) else { return (looked.len(), Opening::ANY) };
+    let opens = first.opens.max(now + lead_time);
+    let dated = shared.iter().filter(|limit| !limit.rule.algorithm.is_numbered());
+    let lives = dated.map(|limit| limit.rule.lateness / 2);
+    let within = lives.fold(first.closes.saturating_duration_since(opens), Duration::min) / 2;
+    let is_met =
+        |(_, permit): &&(RefundId, Permit)| permit.span.is_some_and(|span| span.opens <= opens + within);
+    (looked.iter().take_while(is_met).count(), Opening { after: opens - now, within })
+}
+
+/// One permit out of two: its span is the common part of both spans. `None` if they have no common part.
+fn joined(a: Permit, b: Permit) -> Option<Permit> {
     let span = match (a.span, b.span) {
         (Some(a), Some(b)) => Some(Span { opens: a.opens.max(b.opens), closes: a.closes.min(b.closes), ..a }),
         (a, b) => a.or(b),
     };
-    Permit { numbers: a.numbers.into_iter().chain(b.numbers).collect(), span }
+    let is_usable = span.is_none_or(|span| span.opens < span.closes);
+    is_usable.then(|| Permit { numbers: a.numbers.into_iter().chain(b.numbers).collect(), span })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_permits_that_are_never_open_together_are_none() {
+        let now = Instant::now();
+        let permit = |opens_ms: i64| {
+            let span = Span::translate(opens_ms * 1000, (opens_ms + 10) * 1000, 0, now, now);
+            Permit { numbers: Vec::new(), span: Some(span) }
+        };
+        let both = joined(permit(30), permit(36)).and_then(|permit| permit.span).unwrap();
+        assert_eq!(both.closes - both.opens, Duration::from_millis(4));
+        assert!(joined(permit(30), permit(40)).is_none());
+    }
+
+    #[test]
+    fn a_take_uses_the_permits_of_a_look_that_open_with_the_first_one() {
+        let (now, lead_time) = (Instant::now(), Duration::from_millis(5));
+        let permit = |opens_ms: i64| {
+            let span = Span::translate(opens_ms * 1000, (opens_ms + 20) * 1000, 0, now, now);
+            (RefundId(opens_ms), Permit { numbers: Vec::new(), span: Some(span) })
+        };
+        let rule = r#"{"algorithm":"sliding_log","permits":10,"per_us":1000000,"lateness_us":40000}"#;
+        let shared = [Arc::new(Limit {
+            name: LimitName::stored("acme"),
+            rule: rule.parse().unwrap(),
+            ahead: Duration::from_millis(50),
+            placement: Placement::Shared,
+        })];
+        let looked = [permit(30), permit(40), permit(41)];
+        let (most, opening) = meeting(&looked, &shared, now, lead_time);
+        assert_eq!(most, 2);
+        assert_eq!((opening.after, opening.within), (Duration::from_millis(30), Duration::from_millis(10)));
+        let (most, opening) = meeting(&looked, &[], now, lead_time);
+        assert_eq!((most, opening.after), (3, Duration::ZERO));
+    }
 }

@@ -6,7 +6,8 @@ use redis::FromRedisValue;
 
 use super::server::Call;
 use super::{
-    Acquired, Bucket, BucketError, Order, Purpose, Sharing, Take, Yield, micros, millis, misread, reply,
+    Acquired, Bucket, BucketError, Opening, Order, Purpose, Sharing, Take, Yield, micros, millis, misread,
+    reply,
 };
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};
@@ -80,7 +81,7 @@ impl Bucket {
         if channel.limits.iter().any(|limit| limit.placement != Placement::Shared) {
             return self.take_with_shares(channel, order, purpose, yields).await;
         }
-        self.take_shared(channel, &channel.limits, order, purpose, yields).await
+        self.take_shared(channel, &channel.limits, order, purpose, yields, Opening::ANY).await
     }
 
     /// Takes refunds under `limits`, those of the channel's limits that all nodes count together.
@@ -91,6 +92,7 @@ impl Bucket {
         order: Order,
         purpose: Purpose,
         yields: Yield,
+        opening: Opening,
     ) -> Result<Take, BucketError> {
         let name = &channel.name;
         let tag = self.keys.tag(name);
@@ -105,6 +107,7 @@ impl Bucket {
         call.arg(order.most()).arg(order.low_water).arg(millis(Self::FEEDING));
         call.arg(micros(order.lead_time.min(Self::LONGEST_LEAD_TIME))).arg(micros(self.tolerance));
         call.arg(sharing.filter(|_| purpose == Purpose::Send).map_or(0, |sharing| sharing.most));
+        call.arg(micros(opening.after)).arg(micros(opening.within));
         for limit in limits {
             self.add_limit(limit, &mut call);
         }

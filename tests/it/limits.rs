@@ -2,6 +2,7 @@
 
 mod acquired;
 mod agreed;
+mod beside;
 mod days;
 mod ended;
 mod in_memory;

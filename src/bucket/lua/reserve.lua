@@ -1,15 +1,16 @@
 -- reserve: spends permits of limits of which a node counts its own share. It takes no ids.
 -- KEYS clock, then for each limit: its key and its log
--- ARGV want, lead_time_us, tolerance_us, "look" | "spend", then for each limit: rule, ahead_us, edges
+-- ARGV want, lead_time_us, tolerance_us, "look" | "spend", within_us, then for each limit: rule, ahead_us, edges
+-- within_us: how far ahead the channel's other limits grant permits
 -- reply: as of take, with the places of the permits, from 1, instead of ids; "look" spends nothing, and
 -- reserves a turn only if it finds no permit
 local want, lead_time, tolerance = tonumber(ARGV[1]), math.min(tonumber(ARGV[2]), LONGEST_LEAD_TIME), tonumber(ARGV[3])
 local now = now_us()
-local limits, lost, nth = enter_all(2, 5, KEYS[1], now, tolerance)
+local limits, lost, nth = enter_all(2, 6, KEYS[1], now, tolerance)
 if not limits then
     return forgot(lost, nth, now)
 end
-local ahead = math.huge
+local ahead = tonumber(ARGV[5])
 for _, limit in ipairs(limits) do
     ahead = math.min(ahead, limit.ahead)
 end

@@ -24,7 +24,7 @@ if only_active and sends < SENDS_EACH then
 end
 local due = math.floor(sends / SENDS_EACH)
 if due < 1 then
-    local limits, lost, nth = enter_all(6, 7, KEYS[4], now, tonumber(ARGV[5]))
+    local limits, lost, nth = enter_all(6, 9, KEYS[4], now, tonumber(ARGV[5]))
     if not limits then
         return forgot(lost, nth, now)
     end

@@ -170,7 +170,7 @@ fn no_script_replies_with_a_long_element_of_a_bucket() {
     for (verb, keys, args) in [
         (&scripts.look, &list[..], bytes(&["heads"])),
         (&scripts.more, &keys[..2], bytes(&["1"])),
-        (&scripts.take, &keys[..], bytes(&["1", "10", "1000", "0", "5000000", "0"])),
+        (&scripts.take, &keys[..], bytes(&["1", "10", "1000", "0", "5000000", "0", "0", "1000000"])),
     ] {
         let reply = memory.run(&verb.source, keys, &args).unwrap();
         assert!((20..100).contains(&length(&reply)), "{}: {} bytes", verb.name, length(&reply));

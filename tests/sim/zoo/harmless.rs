@@ -37,8 +37,8 @@ pub const SCRIPTS: &[(&str, Patch)] = &[
     (
         "ids leave a bucket before permits are checked",
         &[(
-            "local limits, lost, nth = enter_all(6, 7, clock, now, tolerance)",
-            "if now % 3 == 0 then redis.call(\"RPOP\", bucket, 1) return {EMPTY, now} end\nlocal limits, lost, nth = enter_all(6, 7, clock, now, tolerance)",
+            "local limits, lost, nth = enter_all(6, 9, clock, now, tolerance)",
+            "if now % 3 == 0 then redis.call(\"RPOP\", bucket, 1) return {EMPTY, now} end\nlocal limits, lost, nth = enter_all(6, 9, clock, now, tolerance)",
         )],
     ),
 ];

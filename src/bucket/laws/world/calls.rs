@@ -18,7 +18,7 @@ impl World {
         self.fill()?;
         let rules = self.files[self.runs[node]].clone();
         let mut keys = ["bucket", "present", "feeding", "clock", "share"].map(str::to_owned).to_vec();
-        let mut args = [i64::from(want), 10, 1000, self.lead_times[node], TOLERANCE, 0]
+        let mut args = [i64::from(want), 10, 1000, self.lead_times[node], TOLERANCE, 0, 0, i64::MAX]
             .iter()
             .map(ToString::to_string)
             .collect();
@@ -78,6 +78,7 @@ impl World {
         let rules = self.files[self.runs[0]].clone();
         let mut keys = vec!["clock".to_owned()];
         let mut args = vec![want.to_string(), "0".to_owned(), TOLERANCE.to_string(), how.to_owned()];
+        args.push(i64::MAX.to_string());
         self.say(0..1, &rules, &mut keys, &mut args);
         for _ in 0..2 {
             let reply = self.run(&SCRIPTS.reserve, &keys, &args)?;
