@@ -44,10 +44,14 @@ const SHOW_MOVED: &str = "
      where r.id = moved.id
     returning r.id, r.channel, refundd.recovery_moved(r, 'address_changed')";
 
-// Leaves out refunds with a planned inquiry, refunds that will get one, and refunds that may be sent again.
+// Leaves out refunds with a planned inquiry, refunds that will get one, and refunds that may be sent again. Of those with
+// a plan, only the ones that DROP_PLANS left can be refunds that the bank has: the others need no look into the journal.
 const SHOW_UNKNOWN: &str = "
-    update refundd.refunds r set state = 'review'
-      from (select u.id from refundd.refunds u join refundd.channels c on c.channel = u.channel
+    update refundd.refunds r
+       set state = 'review',
+           reason = case when stuck.is_had then 'said_paid: an answer that came late says that the bank has this refund' else r.reason end
+      from (select u.id, u.inquire_at is not null and refundd.was_said_paid(u.id, true) as is_had
+              from refundd.refunds u join refundd.channels c on c.channel = u.channel
              where u.state = 'unknown'
                and not (c.retired_at is null and (
                         (c.inquires and (c.on_unknown <> 'review' or u.inquire_at is not null))
@@ -55,7 +59,7 @@ const SHOW_UNKNOWN: &str = "
                          and refundd.may_be_resent(u.first_sent_at, u.attempts, u.deadline_at, c.resend_within, c.most_sends))))
              limit $1 for update of u skip locked) stuck
      where r.id = stuck.id
-    returning r.id, r.channel, refundd.recovery_moved(r, 'nothing_left_to_try')";
+    returning r.id, r.channel, refundd.recovery_moved(r, case when stuck.is_had then 'said_paid' else 'nothing_left_to_try' end)";
 
 // For channels without inquiries: `due_at` is the end of the time that the bank has to report. With inquiries, the
 // inquiry schedule decides.
@@ -106,11 +110,13 @@ const PLAN: &str = "
      where r.id = unplanned.id
     returning r.channel";
 
-// Drops plans of channels that lost their inquiry or are retired: no node would make these inquiries.
+// Drops plans of channels that lost their inquiry or are retired: no node would make these inquiries. A refund that the
+// bank says it has keeps its plan until SHOW_UNKNOWN shows it: without a plan it would wait for a resend that no claim makes.
 const DROP_PLANS: &str = "
     update refundd.refunds r set inquire_at = null
       from (select u.id from refundd.channels c join refundd.refunds u on u.channel = c.channel
              where (not c.inquires or c.retired_at is not null) and u.inquire_at is not null
+               and not (u.state = 'unknown' and refundd.was_said_paid(u.id, true))
              limit $1 for update of u skip locked) planned
      where r.id = planned.id
     returning r.channel";
