@@ -89,8 +89,10 @@ impl Store {
         let rows = query.all(&self.db).await.doing("claim inquiries")?;
         let mut claimed = read_claimed(&rows, request.taken, read_inquiry)?;
         if witnessed.is_err() {
-            // Without a compared clock nobody knows how long the refund has been uncertain.
-            claimed.leased.iter_mut().for_each(|inquiry| inquiry.uncertain_for = None);
+            // Without a compared clock nobody knows how long the refund has been uncertain. The next inquiry is soon.
+            for inquiry in &mut claimed.leased {
+                (inquiry.age, inquiry.uncertain_for) = (Duration::ZERO, None);
+            }
         }
         self.count_after(request, &mut claimed, has_new_server(&rows)).await?;
         Ok(claimed)

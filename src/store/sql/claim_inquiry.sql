@@ -3,7 +3,7 @@
 -- :endpoint, :inquiry      the node's bank address for sends, and for inquiries
 -- :patience_us             for an accepted refund
 -- :witnessed_us            Postgres's time as the node's own clock carried it on: a clock that was set forward ends no grace
---                          early
+--                          early, and no schedule of inquiries
 with here as (
     select a.address from refundd.addresses a where a.channel = :channel and a.endpoint = :endpoint and a.inquiry = :inquiry
 ), claimable as (
@@ -25,9 +25,11 @@ leased as (
     returning r.id, r.state, r.lease_epoch, r.inquiries, r.attempts, r.request_id, r.refund_ref, r.amount_minor, r.currency, r.bank_ref,
               (extract(epoch from least(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond') - r.uncertain_at
                                   - refundd.stepped_forward(r.uncertain_at)) * 1000000)::bigint as uncertain_us,
-              -- The `due_at` of an accepted refund is the end of its patience.
-              (extract(epoch from now() - case r.state when 'accepted' then r.due_at - :patience_us * interval '1 microsecond'
-                                                       else coalesce(r.uncertain_at, r.created_at) end) * 1000000)::bigint as age_us
+              -- The `due_at` of an accepted refund is the end of its patience. SHOW_OVERDUE in recover.rs measures the same age.
+              (select (extract(epoch from least(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond') - began.at
+                                          - refundd.stepped_forward(began.at)) * 1000000)::bigint
+                 from (select case r.state when 'accepted' then r.due_at - :patience_us * interval '1 microsecond'
+                                           else coalesce(r.uncertain_at, r.created_at) end as at) began) as age_us
 )
 select requested.id as requested_id, coalesce(gate.is_open, false) as is_open, timely.is_timely, current.is_current, current.has_new_server,
        given.place, leased.*
