@@ -71,6 +71,7 @@ const FUNCTIONS: &[&str] = &[
     "note_bank_ref",
     "note_reach",
     "openings_are_near",
+    "outcome_is_kept",
     "permits_are_kept_for",
     "permits_keep_rules",
     "propose",

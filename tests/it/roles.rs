@@ -200,7 +200,7 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.recovery_moved, refundd.feed_reach, refundd.deliver, refundd.reserve_share",
         // 0040
         "drop function refundd.move, refundd.why_it_stays, refundd.journal_has_a_send, refundd.refund_holds_card_number,
-            refundd.was_said_paid, refundd.inquiry_is_kept",
+            refundd.was_said_paid, refundd.inquiry_is_kept, refundd.outcome_is_kept",
         "drop function if exists refundd.backlog_room",
         "alter table refundd.refunds drop column saved_channel cascade",
         // 0051, 0047 and 0038

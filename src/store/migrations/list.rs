@@ -185,4 +185,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
     (68, "shares_of_one_rule", include_str!("../../../migrations/0068_shares_of_one_rule.sql")),
     (69, "void_proposals_are_events", include_str!("../../../migrations/0069_void_proposals_are_events.sql")),
     (70, "a_day_may_have_26_hours", include_str!("../../../migrations/0070_a_day_may_have_26_hours.sql")),
+    (
+        71,
+        "two_claims_may_have_one_epoch",
+        include_str!("../../../migrations/0071_two_claims_may_have_one_epoch.sql"),
+    ),
 ];

@@ -59,6 +59,6 @@ with outcomes as (
                 then left(t.message, 483 - length(t.bank_ref)) || '; bank reference ' || t.bank_ref else t.message end
       from outcomes t
      where not :again or t.id in (select id from moved)
-        or case when t.id in (select id from locked) then not refundd.send_is_kept(t.id, t.epoch) end
+        or case when t.id in (select id from locked) then not refundd.outcome_is_kept(t.id, t.epoch, :node, t.permit, t.outcome) end
 )
 select id from moved

@@ -185,3 +185,39 @@ async fn a_late_success_before_the_next_send_goes_to_a_person_and_is_no_event() 
     assert_eq!(scratch.count(State::Review).await, 1);
     assert_eq!(scratch.text(EVENTS).await, "");
 }
+
+/// Two claims with one epoch: a failover to a standby that lags forgot the first.
+async fn lost_and_next(node: &str) -> (Scratch, Vec<Settled>, Vec<Settled>) {
+    let scratch = limited_scratch_with(1).await;
+    let lost = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch
+        .sql("update refundd.refunds set state = 'ready', attempts = 0, lease_epoch = 0, lease_node = null, lease_until = null")
+        .await;
+    let next = claim(&scratch, node, &[unlimited(1)]).await;
+    assert_eq!(lost.leased[0].epoch, next.leased[0].epoch);
+    (scratch, answered(&lost, Outcome::Succeeded, None), answered(&next, Outcome::Succeeded, None))
+}
+
+#[tokio::test]
+async fn a_success_under_a_claim_that_a_failover_lost_is_written_once_and_an_event() {
+    for (node, permits) in [("b", [None, None]), ("a", [Some("acme@1#1"), Some("acme@1#2")])] {
+        let (scratch, mut lost, mut next) = lost_and_next(node).await;
+        [lost[0].permit, next[0].permit] = permits.map(|permit| permit.map(str::to_owned));
+        assert_eq!(scratch.store.settle(node, &next, false).await.unwrap(), [RefundId(1)]);
+        for _ in 0..2 {
+            assert!(scratch.store.settle("a", &lost, true).await.unwrap().is_empty());
+        }
+        let lines = "select string_agg(concat_ws(' ', node, outcome, moved_to), ', ' order by id) from refundd.attempts";
+        assert_eq!(scratch.text(lines).await, format!("{node} succeeded succeeded, a succeeded"));
+        assert_eq!(scratch.text(EVENTS).await, format!("succeeded 1 {EXECUTED}"));
+    }
+}
+
+#[tokio::test]
+async fn a_success_under_a_claim_that_a_failover_lost_is_an_event_while_the_next_claim_is_sent() {
+    let (scratch, lost, next) = lost_and_next("b").await;
+    assert!(scratch.store.settle("a", &lost, true).await.unwrap().is_empty());
+    assert_eq!(scratch.store.settle("b", &next, false).await.unwrap(), [RefundId(1)]);
+    assert_eq!(scratch.count(State::Succeeded).await, 1);
+    assert_eq!(scratch.text(EVENTS).await, format!("sending 1 {EXECUTED}"));
+}
