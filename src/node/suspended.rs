@@ -1,6 +1,10 @@
 //! The suspended channels, as this node last read them from Postgres: paused, suspended by refundd, or cooling.
 //!
-//! A node that learns late of a suspension does no harm: the claim reads the suspensions itself.
+//! A node that learns late of a suspension does no harm: the claim reads the suspensions itself. No claim reads what the
+//! bank refused while Postgres could not be told. So no reading takes that away from this node.
+
+mod until;
+mod unwritten;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,51 +17,10 @@ use crate::bucket::Purpose;
 use crate::lock::Lock;
 use crate::refund::ChannelName;
 use crate::store::{Suspended, SuspendedBy};
+use unwritten::Unwritten;
 
-/// Until when a channel sends nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// Until this moment.
-    At(Instant),
-    /// Until somebody ends the suspension.
-    Ended,
-}
-
-impl Until {
-    /// Two readings of one end differ by less than this: by the time to Postgres and back.
-    const SAME: Duration = Duration::from_millis(100);
-
-    fn after(left: Option<Duration>) -> Until {
-        left.map_or(Until::Ended, |left| Until::At(Instant::now() + left))
-    }
-
-    fn later(self, other: Until) -> Until {
-        match (self, other) {
-            (Until::At(a), Until::At(b)) => Until::At(a.max(b)),
-            (Until::Ended, _) | (_, Until::Ended) => Until::Ended,
-        }
-    }
-
-    fn is_about(self, other: Until) -> bool {
-        match (self, other) {
-            (Until::Ended, Until::Ended) => true,
-            (Until::At(a), Until::At(b)) => is_about(a, b),
-            (Until::Ended, Until::At(_)) | (Until::At(_), Until::Ended) => false,
-        }
-    }
-
-    /// Whether the suspension holds at this moment.
-    fn holds(self, now: Instant) -> bool {
-        match self {
-            Until::At(at) => at > now,
-            Until::Ended => true,
-        }
-    }
-}
-
-fn is_about(a: Instant, b: Instant) -> bool {
-    a.max(b).duration_since(a.min(b)) < Until::SAME
-}
+pub use until::Until;
+pub use unwritten::Refused;
 
 /// What suspends one channel, or all.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,6 +29,8 @@ struct Causes {
     paused: Option<Until>,
     /// The bank's refusal: of the credentials, or of so many requests.
     refused: Option<Until>,
+    /// The same, as long as only this node knows.
+    unwritten: Unwritten,
     /// When the breaker's next probe is due. The breaker suspends sends alone.
     probe_at: Option<Instant>,
     /// Until when this node may make the probe that it has reserved.
@@ -74,10 +39,8 @@ struct Causes {
 
 impl Causes {
     fn until(&self) -> Option<Until> {
-        match (self.paused, self.refused) {
-            (Some(a), Some(b)) => Some(a.later(b)),
-            (one, other) => one.or(other),
-        }
+        let unwritten = self.unwritten.until().map(Until::At);
+        [self.paused, self.refused, unwritten].into_iter().flatten().reduce(Until::later)
     }
 
     /// Whether both mean the same, so that no worker has to look again.
@@ -87,10 +50,12 @@ impl Causes {
             (a, b) => a.is_none() && b.is_none(),
         };
         let same_probe = match (self.probe_at, other.probe_at) {
-            (Some(a), Some(b)) => is_about(a, b),
+            (Some(a), Some(b)) => until::is_about(a, b),
             (a, b) => a.is_none() && b.is_none(),
         };
-        same_until && same_probe && self.paused.is_some() == other.paused.is_some()
+        // What Postgres has by now must be gone from here: who resumes the channel ends it there.
+        let same_unwritten = self.unwritten == other.unwritten;
+        same_until && same_probe && same_unwritten && self.paused.is_some() == other.paused.is_some()
     }
 }
 
@@ -134,6 +99,14 @@ impl Suspensions {
         }
         // Wake waiting channel workers only for a change, so that ten thousand paused channels sleep on.
         self.causes_of.send_if_modified(|known| {
+            let now = Instant::now();
+            for (channel, causes) in &*known {
+                let refused = fresh.get(channel).and_then(|fresh| fresh.refused);
+                let unwritten = causes.unwritten.missing_in(refused, now);
+                if unwritten != Unwritten::default() {
+                    fresh.entry(channel.clone()).or_default().unwritten = unwritten;
+                }
+            }
             for (channel, causes) in &mut fresh {
                 let reserved = known.get(channel).and_then(|known| known.reserved);
                 causes.reserved = reserved.filter(|_| causes.probe_at.is_some());
@@ -168,9 +141,45 @@ impl Suspensions {
         self.causes_of.send_modify(|known| change(known.entry(Some(channel.to_string())).or_default()));
     }
 
-    /// Notes at once a refusal that this node learned from the bank.
-    pub fn note(&self, channel: &ChannelName, until: Until) {
-        self.change(channel, |causes| causes.refused = Some(until));
+    /// Notes at once a refusal that this node learned from the bank. It suspends the channel until Postgres has it, and
+    /// until then at most.
+    pub fn note(&self, channel: &ChannelName, refused: Refused, until: Instant) {
+        self.change(channel, |causes| causes.unwritten.of(refused).add(until));
+    }
+
+    /// Notes that Postgres has a refusal that was noted until `noted`, and suspends the channel until `until`.
+    pub fn note_written(
+        &self,
+        channel: &ChannelName,
+        refused: Refused,
+        noted: Instant,
+        until: Option<Until>,
+    ) {
+        self.change(channel, |causes| {
+            causes.unwritten.of(refused).written(noted);
+            causes.refused = [causes.refused, until].into_iter().flatten().reduce(Until::later);
+        });
+    }
+
+    /// Whether to write such a refusal again later: it still suspends the channel, and nobody else does so.
+    pub fn begin_retries(&self, channel: &ChannelName, refused: Refused) -> bool {
+        self.of_unwritten(channel, |unwritten| unwritten.of(refused).begin_retries(Instant::now()))
+            .unwrap_or(false)
+    }
+
+    /// Until when such a refusal suspends the channel, if it is still to be written. `None` ends the retries.
+    pub fn next_retry(&self, channel: &ChannelName, refused: Refused) -> Option<Instant> {
+        self.of_unwritten(channel, |unwritten| unwritten.of(refused).next_retry(Instant::now())).flatten()
+    }
+
+    /// Looks at what is unwritten of a channel, and wakes nobody.
+    fn of_unwritten<T>(&self, channel: &ChannelName, look: impl FnOnce(&mut Unwritten) -> T) -> Option<T> {
+        let mut answer = None;
+        self.causes_of.send_if_modified(|known| {
+            answer = known.get_mut(&Some(channel.to_string())).map(|causes| look(&mut causes.unwritten));
+            false
+        });
+        answer
     }
 
     /// Notes at once that the breaker tripped, or, with `None`, that its suspension is over.
@@ -219,9 +228,11 @@ impl Suspensions {
         let all = known.get(&None).copied().unwrap_or_default();
         let own = known.get(&Some(channel.to_string())).copied().unwrap_or_default();
         let holds = |until: Option<Until>| until.is_some_and(|until| until.holds(now));
-        if holds(all.paused) || holds(own.paused) || own.refused == Some(Until::Ended) {
+        let holds_unwritten = |refused| own.unwritten.holds(refused, now);
+        let is_let_in = own.refused != Some(Until::Ended) && !holds_unwritten(Refused::Credentials);
+        if holds(all.paused) || holds(own.paused) || !is_let_in {
             Some(Binds::Paused)
-        } else if holds(own.refused) {
+        } else if holds(own.refused) || holds_unwritten(Refused::Requests) {
             Some(Binds::Cooling)
         } else {
             own.probe_at.map(|_| Binds::Breaker)

@@ -1,10 +1,11 @@
 //! Suspending a whole channel on all nodes: its bank answered with a refusal, or its breaker tripped.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Node;
 use super::breakers::{Failure, Says};
-use super::suspended::Until;
+use super::suspended::{Refused, Until};
+use super::{Node, jittered};
 use crate::channel::Channel;
 use crate::crash;
 use crate::refund::{Answer, ChannelName, Outcome, RefundId};
@@ -25,7 +26,33 @@ pub enum BankRefusal {
     Unauthorised,
 }
 
+impl BankRefusal {
+    fn refused(self) -> Refused {
+        match self {
+            BankRefusal::Wait { .. } => Refused::Requests,
+            BankRefusal::Unauthorised => Refused::Credentials,
+        }
+    }
+
+    /// The same refusal `later`, when the channel still has to wait until this moment.
+    fn for_the_rest(self, until: Instant, later: Duration) -> BankRefusal {
+        match self {
+            BankRefusal::Wait { age, .. } => {
+                let rest = until.saturating_duration_since(Instant::now());
+                BankRefusal::Wait { named: Some(rest), age: age + later }
+            }
+            BankRefusal::Unauthorised => self,
+        }
+    }
+}
+
 impl Node {
+    /// How often to write a refusal again that Postgres did not take.
+    const WRITE_AGAIN: Duration = Duration::from_secs(2);
+    /// How long a node suspends a channel alone because of its credentials. Nobody can resume what Postgres does not
+    /// have. After this time the next request shows whether the bank lets it in.
+    const UNWRITTEN_CREDENTIALS: Duration = Duration::from_mins(10);
+
     /// Reads the suspensions from Postgres. Answers the channels whose share of their rate changed; see
     /// [`super::suspended::Suspensions::update`].
     pub async fn read_suspensions(&self) -> Result<Vec<(String, Option<u32>)>, StoreError> {
@@ -39,19 +66,51 @@ impl Node {
     }
 
     /// Suspends a channel; `message` is the bank's answer to a request about this refund. A failure of Postgres is
-    /// logged, and then only this node suspends the channel.
-    pub async fn suspend(&self, channel: &Channel, refusal: BankRefusal, refund: RefundId, message: &str) {
+    /// logged. Then only this node suspends the channel, and tries again until Postgres has it.
+    pub async fn suspend(
+        &self,
+        channel: &Arc<Channel>,
+        refusal: BankRefusal,
+        refund: RefundId,
+        message: &str,
+    ) {
         let name = &channel.name;
-        let done = match refusal {
-            BankRefusal::Wait { named, age } => {
+        // Suspend on this node at once, so that it makes no request until Postgres says how long to cool.
+        let (lasts, reason) = match refusal {
+            BankRefusal::Wait { named, .. } => {
                 crash::point("suspending");
                 let spacing = channel.spacing();
-                // Suspend on this node at once, so that it makes no request until Postgres says how long to cool.
                 let guess = spacing.map_or(channel.cool_down, |spacing| (spacing * 2).min(channel.cool_down));
-                self.suspensions.note(name, Until::At(Instant::now() + named.unwrap_or(guess)));
+                (named.unwrap_or(guess), message.to_owned())
+            }
+            BankRefusal::Unauthorised => {
+                let reason = format!("the bank does not let us in (refund {refund}): {message}");
+                (Self::UNWRITTEN_CREDENTIALS, reason)
+            }
+        };
+        let until = Instant::now() + lasts;
+        self.suspensions.note(name, refusal.refused(), until);
+        if let Err(error) = self.write_refusal(channel, refusal, until, &reason).await {
+            tracing::warn!(channel.name = %name, error = %chain(&error), "Failed to suspend channel `{name}` in Postgres; only this node suspends it meanwhile");
+            self.write_refusal_later(channel, refusal, reason);
+        }
+    }
+
+    /// Writes to Postgres what this node noted until `noted`.
+    async fn write_refusal(
+        &self,
+        channel: &Channel,
+        refusal: BankRefusal,
+        noted: Instant,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let name = &channel.name;
+        let until = match refusal {
+            BankRefusal::Wait { named, age } => {
+                let spacing = channel.spacing();
                 let slow_down = Refusal {
                     named,
-                    reason: message,
+                    reason,
                     slow: channel.adaptive && spacing.is_some(),
                     spacing,
                     cool_down: channel.cool_down,
@@ -59,25 +118,45 @@ impl Node {
                 };
                 let refused = self.store.refused(name, &slow_down).await;
                 crash::point("suspended");
-                refused.map(|pause| {
-                    let Some((left, is_new)) = pause else { return };
-                    self.suspensions.note(name, Until::At(Instant::now() + left));
+                refused?.map(|(left, is_new)| {
                     if is_new {
-                        tracing::warn!(channel.name = %name, duration_ms = millis(left), "Channel `{name}` cools for {left:?}: the bank answered {message}");
+                        tracing::warn!(channel.name = %name, duration_ms = millis(left), "Channel `{name}` cools for {left:?}: the bank answered {reason}");
                     }
+                    Until::At(Instant::now() + left)
                 })
             }
             BankRefusal::Unauthorised => {
-                self.suspensions.note(name, Until::Ended);
-                let reason = format!("the bank does not let us in (refund {refund}): {message}");
-                let done = self.store.suspend(name, OwnSuspension::Credentials, &reason, &self.name).await;
-                if matches!(done, Ok(true)) {
+                if self.store.suspend(name, OwnSuspension::Credentials, reason, &self.name).await? {
                     tracing::error!(channel.name = %name, "Channel `{name}` suspended itself: {reason}. Correct the credentials, then run `refundd resume {name} --credentials`");
                 }
-                done.map(drop)
+                Some(Until::Ended)
             }
         };
-        log_failure(name, done);
+        self.suspensions.note_written(name, refusal.refused(), noted, until);
+        Ok(())
+    }
+
+    /// Writes a refusal again until Postgres has it, its time on this node is over, or the node stops. One task does so
+    /// for each channel and kind.
+    fn write_refusal_later(&self, channel: &Arc<Channel>, refusal: BankRefusal, reason: String) {
+        let refused = refusal.refused();
+        if !self.suspensions.begin_retries(&channel.name, refused) {
+            return;
+        }
+        let (node, channel, failed) = (self.clone(), Arc::clone(channel), Instant::now());
+        self.calls.spawn(async move {
+            loop {
+                tokio::select! {
+                    () = node.stop.cancelled() => return,
+                    () = tokio::time::sleep(jittered(Self::WRITE_AGAIN)) => {}
+                }
+                let Some(until) = node.suspensions.next_retry(&channel.name, refused) else { return };
+                let rest = refusal.for_the_rest(until, failed.elapsed());
+                if let Err(error) = node.write_refusal(&channel, rest, until, &reason).await {
+                    tracing::debug!(channel.name = %channel.name, error = %chain(&error), "Failed again to suspend channel `{}` in Postgres", channel.name);
+                }
+            }
+        });
     }
 
     /// Counts the answer to a send for the channel's breaker, and suspends the channel if the breaker trips.
@@ -110,7 +189,9 @@ impl Node {
                  `refundd resume {name} --breaker` ends it at once",
             );
         }
-        log_failure(name, done.map(drop));
+        if let Err(error) = done {
+            tracing::warn!(channel.name = %name, error = %chain(&error), "Failed to suspend channel `{name}` in Postgres; its breaker counts anew");
+        }
     }
 
     /// Acts on the answer to a probe, which this node had reserved until `reserved`.
@@ -141,12 +222,5 @@ impl Node {
                 "A probe of channel `{name}` failed, and its breaker keeps it suspended: {message}",
             ),
         }
-    }
-}
-
-/// Logs that a suspension could not be written.
-fn log_failure(name: &ChannelName, done: Result<(), StoreError>) {
-    if let Err(error) = done {
-        tracing::warn!(channel.name = %name, error = %chain(&error), "Failed to suspend channel `{name}` in Postgres; only this node suspends it");
     }
 }

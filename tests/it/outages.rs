@@ -2,6 +2,7 @@
 //! cells of the matrix are measured by `make outages`.
 
 mod logins;
+mod refusals;
 mod rows;
 
 use std::time::Duration;

@@ -97,3 +97,45 @@ fn permits_for_others_stop_with_everything_or_with_every_channel_that_shares_the
     let known = now(vec![one(None, SuspendedBy::All, None, None)]);
     assert_eq!(known.pause_of([].into_iter()), Some(Until::Ended));
 }
+
+#[test]
+fn a_refusal_that_postgres_has_not_got_stays_until_it_is_written_or_over() {
+    let known = Suspensions::default();
+    let read = |suspensions| {
+        known.update(&Suspended { suspensions, slowed: Vec::new() });
+        known.leave(&acme(), Purpose::Send)
+    };
+    let until = Instant::now() + MINUTE;
+    for (refused, by, left) in [
+        (Refused::Requests, SuspendedBy::Cooling, Some(MINUTE)),
+        (Refused::Credentials, SuspendedBy::Credentials, None),
+    ] {
+        known.note(&acme(), refused, until);
+        assert_eq!(read(Vec::new()), Leave::Suspended(Until::At(until)), "{refused:?}");
+        known.note_written(&acme(), refused, until, Some(Until::after(left)));
+        assert_eq!(read(Vec::new()), Leave::Free, "a person resumed it: {refused:?}");
+        // Postgres took it, and this node has not seen the commit.
+        known.note(&acme(), refused, until);
+        assert!(matches!(read(vec![one(Some("acme"), by, left, None)]), Leave::Suspended(_)));
+        assert_eq!(read(Vec::new()), Leave::Free, "a person resumed it: {refused:?}");
+        known.note(&acme(), refused, Instant::now());
+        assert_eq!(read(Vec::new()), Leave::Free, "its time is over: {refused:?}");
+    }
+}
+
+#[test]
+fn one_task_writes_a_refusal_again_until_the_last_one_is_written() {
+    let (known, refused) = (Suspensions::default(), Refused::Requests);
+    assert!(!known.begin_retries(&acme(), refused), "there is none");
+    let (first, last) = (Instant::now() + MINUTE, Instant::now() + MINUTE * 2);
+    known.note(&acme(), refused, first);
+    assert!(known.begin_retries(&acme(), refused));
+    known.note(&acme(), refused, last);
+    assert!(!known.begin_retries(&acme(), refused), "a task does so already");
+    known.note_written(&acme(), refused, first, None);
+    assert_eq!(known.next_retry(&acme(), refused), Some(last));
+    known.note_written(&acme(), refused, last, None);
+    assert_eq!(known.next_retry(&acme(), refused), None);
+    known.note(&acme(), refused, last);
+    assert!(known.begin_retries(&acme(), refused), "the task ended");
+}
