@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::breakers::{Failure, Says};
 use super::suspended::{Refused, Until};
 use super::{Node, jittered};
+use crate::bank::outcome::for_the_log;
 use crate::channel::Channel;
 use crate::crash;
 use crate::refund::{Answer, ChannelName, Outcome, RefundId};
@@ -165,7 +166,7 @@ impl Node {
         let name = &channel.name;
         let says = Says::of(answer, is_resend);
         if let Some((failure, times)) = self.breakers.note(name, breaker, says, began) {
-            Box::pin(self.trip(name, failure, times, breaker.probe, &answer.message)).await;
+            Box::pin(self.trip(name, failure, times, breaker.probe, for_the_log(answer.code, &answer.message))).await;
         }
     }
 

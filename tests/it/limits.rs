@@ -3,6 +3,7 @@
 mod acquired;
 mod agreed;
 mod beside;
+mod bursts;
 mod days;
 mod ended;
 mod in_memory;
