@@ -96,7 +96,9 @@ async fn grant(
         match node.bucket.acquire(limit, want).await.inspect_err(|_| *wasted = true)? {
             Acquired::Granted { .. } if is_too_late(limit, looked) => {
                 *wasted = true;
-                return Ok(AcquireOutcome::Unsure("this node looked at its share of this limit too long ago"));
+                return Ok(AcquireOutcome::Unsure(
+                    "this node looked at its share of this limit too long ago",
+                ));
             }
             Acquired::Granted { permits, left } => {
                 crash::point("spending");
@@ -194,7 +196,8 @@ mod tests {
         let second = Duration::from_secs(1);
         let rule = Rule { algorithm: Algorithm::Paced, permits: 20, per: second, lateness: second / 50 };
         let name = LimitName::stored("acme");
-        let limit = |placement| Limit { name: name.clone(), rule: rule.clone(), ahead: second / 20, placement };
+        let limit =
+            |placement| Limit { name: name.clone(), rule: rule.clone(), ahead: second / 20, placement };
         let share = limit(Placement::LocalShare { nodes: 2 });
         assert!(!is_too_late(&share, ShareLook::now()));
         assert!(is_too_late(&share, ShareLook::before_a_sleep()));

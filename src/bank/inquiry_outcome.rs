@@ -15,8 +15,8 @@ use serde_json::Value;
 use super::outcome::{contradiction, first_match, is_text, message, reference, retry_after};
 use super::{Asked, json};
 use crate::channel::{AnswerRule, Inquiry, ReferenceAt, RuleOutcome};
-use crate::refund::inquiry::{InquiryAnswer, InquiryOutcome};
 use crate::refund::Code;
+use crate::refund::inquiry::{InquiryAnswer, InquiryOutcome};
 
 /// Reads one whole answer to an inquiry. `rules` are the channel's; `reference_at` is the place of the bank's own reference.
 #[must_use]

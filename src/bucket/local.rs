@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
 
 use super::server::Call;
-use super::{Bucket, BucketError, ClockReading, Opening, Order, Purpose, Take, Yield, micros, misread, reply};
+use super::{
+    Bucket, BucketError, ClockReading, Opening, Order, Purpose, Take, Yield, micros, misread, reply,
+};
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement, Span};
 use crate::lock::Lock;

@@ -64,7 +64,8 @@ impl<W: Work> ChannelWorker<W> {
                     return Ok(Next::later(jittered(Self::RESTORE_AGAIN)));
                 }
                 let ahead = self.ask_ahead(channel, taken.len());
-                let (next, ahead) = tokio::join!(self.claim_and_start(channel, taken, slept, resources), ahead);
+                let (next, ahead) =
+                    tokio::join!(self.claim_and_start(channel, taken, slept, resources), ahead);
                 self.note_ahead(ahead);
                 let next = next?;
                 self.blocked.note_claim();

@@ -166,7 +166,14 @@ impl Node {
         let name = &channel.name;
         let says = Says::of(answer, is_resend);
         if let Some((failure, times)) = self.breakers.note(name, breaker, says, began) {
-            Box::pin(self.trip(name, failure, times, breaker.probe, for_the_log(answer.code, &answer.message))).await;
+            Box::pin(self.trip(
+                name,
+                failure,
+                times,
+                breaker.probe,
+                for_the_log(answer.code, &answer.message),
+            ))
+            .await;
         }
     }
 

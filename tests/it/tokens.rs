@@ -238,8 +238,7 @@ async fn no_token_and_no_client_secret_comes_out_of_a_node() {
     is_paid(&scratch, 1).await;
     // The bank refuses the token that it took before, and then the one in its place.
     let count = scratch.bank.token_requests();
-    let refuses =
-        |n: usize| Step::refuses_entry(&format!("bad token {PREFIX}-{n} of Bearer {PREFIX}-{n}"));
+    let refuses = |n: usize| Step::refuses_entry(&format!("bad token {PREFIX}-{n} of Bearer {PREFIX}-{n}"));
     scratch.bank.next("acme", [refuses(count), refuses(count + 1)]);
     scratch.insert("acme", "S-", 1).await;
     until("the channel is paused", async || is_paused(&scratch).await).await;

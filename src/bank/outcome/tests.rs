@@ -248,7 +248,7 @@ fn an_answer_about_another_refund_goes_to_a_person() {
         (500, r#"{"refund_id":8}"#),
     ] {
         let answer = answer(None, status, body);
-        assert_eq!((answer.outcome, answer.code), (Outcome::Review, Code::EchoDiffers), "{body}");
+        assert_eq!((&answer.outcome, answer.code), (&Outcome::Review, Code::EchoDiffers), "{body}");
         assert_eq!(answer.status, Some(status));
         let logged = for_the_log(answer.code, &answer.message);
         let fields = ["amount_minor", "refund_ref", "currency", "refund_id"];

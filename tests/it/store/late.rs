@@ -166,6 +166,7 @@ async fn a_refund_that_the_bank_says_it_has_goes_to_a_person_when_its_channel_lo
     }
     let rows = "select string_agg(concat_ws(' ', state, split_part(reason, ':', 1)), ', ' order by id) from refundd.refunds";
     assert_eq!(scratch.text(rows).await, "review said_paid, unknown", "the other one may be sent again");
-    let lines = "select string_agg(code || ' ' || moved_to, ', ') from refundd.attempts where kind = 'recovery'";
+    let lines =
+        "select string_agg(code || ' ' || moved_to, ', ') from refundd.attempts where kind = 'recovery'";
     assert_eq!(scratch.text(lines).await, "said_paid review");
 }
