@@ -227,7 +227,8 @@ impl Node {
             }
             Says::Failed(_) | Says::Answered => tracing::warn!(
                 channel.name = %name, outcome = outcome.as_str(),
-                "A probe of channel `{name}` failed, and its breaker keeps it suspended: {message}",
+                "A probe of channel `{name}` failed, and its breaker keeps it suspended: {}",
+                for_the_log(answer.code, message),
             ),
         }
     }
