@@ -37,6 +37,8 @@ pub struct Heartbeat {
     without_share: HashMap<LimitName, ReservedShare>,
     /// Whether another transaction holds a lock on shares that this node asked for.
     locked_shares: Failing,
+    /// The place among the limits with local shares at which the next heartbeat begins.
+    shares_from: usize,
     /// The channels that something binds, as last reported.
     bound: HashSet<ChannelName>,
     /// Whether a report came before its time since the last regular one.
@@ -66,6 +68,7 @@ impl Heartbeat {
             others: 0,
             without_share: HashMap::new(),
             locked_shares: Failing::default(),
+            shares_from: 0,
             bound: HashSet::new(),
             has_reported_early: false,
             incompatible: None,

@@ -106,7 +106,7 @@ pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
 pub use second_person::{NeededFor, OtherRule};
 pub use settle::{LateAnswer, Settled};
-pub use shares::{OtherShares, ReservedShare};
+pub use shares::{Locked, OtherShares, ReservedShare};
 pub use suspensions::{Pause, Paused, Resumed, Seen, Suspended, SuspendedBy, Suspension, SuspensionEnd};
 pub use waiting::{BulkLook, Stays, Waiting, WaitingSum};
 pub use witness::{ClockStep, ClockWitness, RedisTime};

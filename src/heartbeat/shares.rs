@@ -6,19 +6,18 @@ use std::time::{Duration, Instant};
 use super::Heartbeat;
 use crate::limiter::Limit;
 use crate::node::ShareLook;
-use crate::store::{ReservedShare, StoreError};
-use crate::telemetry::chain;
+use crate::store::{Locked, ReservedShare, StoreError};
 
 impl Heartbeat {
     /// The most limits of one statement. It locks them until it is done, and other nodes wait meanwhile.
-    const SHARES_AT_ONCE: usize = 100;
-    /// For how long one heartbeat waits for locks. The rest of the limits of a locked batch wait for the next heartbeat.
+    const SHARES_AT_ONCE: usize = 25;
+    /// After this time the limits that are left wait for the next heartbeat, which begins with them.
     const PATIENCE: Duration = Duration::from_secs(1);
 
     /// Keeps, or takes, a share of each limit with local shares.
     pub(super) async fn renew_shares(&mut self) -> Result<(), StoreError> {
         let running = self.node.running();
-        let limits: Vec<Arc<Limit>> =
+        let mut limits: Vec<Arc<Limit>> =
             running.limits.iter().filter(|limit| limit.shares().is_some()).cloned().collect();
         self.without_share.retain(|name, _| {
             let is_run = limits.iter().any(|limit| limit.name == *name);
@@ -28,45 +27,43 @@ impl Heartbeat {
             }
             is_run
         });
-        let began = Instant::now();
-        let mut locked = Ok(());
-        for several in limits.chunks(Self::SHARES_AT_ONCE) {
-            match self.renew(several).await {
-                // The others need their shares, too.
-                Err(error) if error.is_a_lock() => {
-                    locked = Err(error);
-                    for limit in several.chunks(1).filter(|_| several.len() > 1) {
-                        match self.renew(limit).await {
-                            Err(error) if error.is_a_lock() && began.elapsed() > Self::PATIENCE => break,
-                            Err(error) if error.is_a_lock() => {}
-                            done => done?,
-                        }
-                    }
-                }
+        let first = std::mem::take(&mut self.shares_from).checked_rem(limits.len()).unwrap_or_default();
+        limits.rotate_left(first);
+        let (began, mut locked) = (Instant::now(), 0);
+        for (nth, several) in limits.chunks(Self::SHARES_AT_ONCE).enumerate() {
+            locked += match self.renew(several, Locked::Wait).await {
+                Err(error) if error.is_a_lock() => match self.renew(several, Locked::Skip).await {
+                    Err(error) if error.is_a_lock() => several.len(),
+                    done => done?,
+                },
                 done => done?,
+            };
+            if began.elapsed() > Self::PATIENCE {
+                self.shares_from = first + (nth + 1) * Self::SHARES_AT_ONCE;
+                break;
             }
         }
         // Postgres answers, so the node lives and may lead.
-        self.locked_shares.note(
-            &locked,
-            |error| {
+        if locked == 0 {
+            self.locked_shares.worked(|| tracing::info!("No lock holds shares of limits back any more"));
+        } else {
+            self.locked_shares.failed(|| {
                 tracing::warn!(
-                    error = %chain(error),
-                    "Another transaction holds a lock on shares of limits; this node sends nothing under those limits until it has their shares again",
+                    limits = locked,
+                    "Other transactions hold locks on the shares of {locked} limits; this node sends nothing under these limits once its shares are over",
                 );
-            },
-            || tracing::info!("No lock holds shares of limits back any more"),
-        );
+            });
+        }
         Ok(())
     }
 
-    /// Keeps, or takes, a share of each of these limits.
-    async fn renew(&mut self, limits: &[Arc<Limit>]) -> Result<(), StoreError> {
+    /// Keeps, or takes, a share of each of these limits. Answers of how many of them another transaction holds the lock.
+    async fn renew(&mut self, limits: &[Arc<Limit>], locked: Locked) -> Result<usize, StoreError> {
         for limit in limits {
             self.node.shares.give_up_older(limit);
         }
         let asked = ShareLook::now();
-        let reserved = self.node.store.reserve_shares(limits, &self.node.name).await;
+        let reserved = self.node.store.reserve_shares(limits, &self.node.name, locked).await;
         if reserved.as_ref().is_err_and(|error| !error.is_a_lock()) {
             // Postgres may have given the shares back. After a lock nothing was changed.
             for limit in limits {
@@ -74,8 +71,13 @@ impl Heartbeat {
             }
         }
         let reserved = reserved?;
-        let mut owned = Vec::new();
+        let (mut owned, mut skipped) = (Vec::new(), 0);
         for (limit, reserved) in limits.iter().zip(&reserved) {
+            // Nothing was changed: the share is good for as long as it was before.
+            let Some(reserved) = reserved else {
+                skipped += 1;
+                continue;
+            };
             self.note_reserved(limit, reserved);
             match reserved {
                 ReservedShare::Own(share) => owned.push((limit, *share)),
@@ -98,7 +100,7 @@ impl Heartbeat {
                 );
             }
         }
-        Ok(())
+        Ok(skipped)
     }
 
     /// Logs, and reports, why this node has no share of a limit.

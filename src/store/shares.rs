@@ -41,6 +41,15 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("shares_in_use", IN_USE),
 ];
 
+/// What to do with limits whose shares another transaction has locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locked {
+    /// Wait for a moment.
+    Wait,
+    /// Leave their shares as they are.
+    Skip,
+}
+
 /// Whether a node has a share of a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReservedShare {
@@ -75,12 +84,13 @@ impl Store {
     const SHARES_WAIT: &str = "500ms";
 
     /// Reserves a share of each of these limits for this node, or keeps the one that it has: all of them, or none after an
-    /// error. Answers in the order of the limits.
+    /// error. Answers in the order of the limits, and `None` for those that were skipped.
     pub async fn reserve_shares(
         &self,
         limits: &[Arc<Limit>],
         node: &str,
-    ) -> Result<Vec<ReservedShare>, StoreError> {
+        locked: Locked,
+    ) -> Result<Vec<Option<ReservedShare>>, StoreError> {
         let query = bind!(
             RESERVE,
             limit_name: column(limits, |limit| limit.name.as_str()),
@@ -89,10 +99,17 @@ impl Store {
             rule: column(limits, |limit| limit.rule.to_string()),
             rest_us: column(limits, |limit| micros(limit.rest_of_share())),
             lock_timeout: Self::SHARES_WAIT,
+            skips: locked == Locked::Skip,
         );
-        let mut rows = query.all(&self.db).await.doing("reserve shares of limits")?;
-        rows.sort_unstable_by_key(|row| row.get::<i64, _>("nth"));
-        Ok(rows.iter().map(reserved).collect())
+        let rows = query.all(&self.db).await.doing("reserve shares of limits")?;
+        let mut shares = vec![None; limits.len()];
+        for row in &rows {
+            let nth: i64 = row.get("nth");
+            if let Some(share) = usize::try_from(nth - 1).ok().and_then(|place| shares.get_mut(place)) {
+                *share = Some(reserved(row));
+            }
+        }
+        Ok(shares)
     }
 
     /// The shares that nodes count now, by limit: the name of each, as in the ledger.

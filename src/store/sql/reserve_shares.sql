@@ -2,11 +2,13 @@
 -- :limit_name, :shares, :rule, :rest_us    one row for each limit: how many shares it has in the node's file; the rule of the whole
 --                                          limit; for how long its permits may count after the node took the last one
 -- :lock_timeout                            the longest wait for a lock, such as 500ms
+-- :skips                                   whether to leave out limits whose lock another transaction has
 select n.nth, r.given, r.other_node, r.other_shares, r.other_permits
   from (select w.limit_name, w.shares, w.rule, w.rest_us, w.nth
           from (select set_config('lock_timeout', :lock_timeout, true)) as patience
          cross join unnest(:limit_name::text[], :shares::integer[], :rule::text[], :rest_us::bigint[])
                     with ordinality as w (limit_name, shares, rule, rest_us, nth)
+         where not :skips::boolean or pg_try_advisory_xact_lock('refundd.limit_shares'::regclass::oid::integer, hashtext(w.limit_name))
          -- In the order of the locks that the function takes, so that two nodes never wait for each other.
          order by hashtext(w.limit_name), w.limit_name) as n
  cross join lateral refundd.reserve_share(n.limit_name, :node, n.shares, n.rule::jsonb, n.rest_us * interval '1 microsecond') as r

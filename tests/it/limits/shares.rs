@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use refundd::store::ReservedShare;
+use refundd::store::{Locked, ReservedShare};
 use sqlx::Executor;
 
 use super::{channel, fullest_span};
@@ -63,7 +63,9 @@ fn fullest(times: &[i64]) -> usize {
 async fn reserved(scratch: &Scratch, nodes: u32, node: &str) -> ReservedShare {
     let config = scratch.config("a", &shared_out(20, nodes));
     let limit = config.limits.values().next().unwrap();
-    scratch.store.reserve_shares(std::slice::from_ref(limit), node).await.unwrap().remove(0)
+    let mut reserved =
+        scratch.store.reserve_shares(std::slice::from_ref(limit), node, Locked::Wait).await.unwrap();
+    reserved.remove(0).expect("nobody has locked it")
 }
 
 #[tokio::test]
@@ -217,19 +219,19 @@ async fn two_nodes_that_ask_for_many_shares_in_any_order_never_wait_for_each_oth
     let turned: Vec<_> = limits.iter().rev().cloned().collect();
     for _ in 0..20 {
         let (one, other) = tokio::join!(
-            scratch.store.reserve_shares(&limits, "a#1"),
-            scratch.store.reserve_shares(&turned, "b#1"),
+            scratch.store.reserve_shares(&limits, "a#1", Locked::Wait),
+            scratch.store.reserve_shares(&turned, "b#1", Locked::Wait),
         );
         for reserved in [one.unwrap(), other.unwrap()] {
             assert_eq!(reserved.len(), 30);
-            assert!(reserved.iter().all(|share| matches!(share, ReservedShare::Own(_))), "{reserved:?}");
+            assert!(reserved.iter().all(|share| matches!(share, Some(ReservedShare::Own(_)))), "{reserved:?}");
         }
     }
     // A node of an older version counts one of them. The answer stands at the place of that limit.
     let older = "update refundd.limit_shares set node = 'c#1' where limit_name = 'l7' and node = 'b#1'";
     scratch.sql(older).await;
-    let reserved = scratch.store.reserve_shares(&turned, "b#1").await.unwrap();
-    let is_without = |reserved: &ReservedShare| !matches!(reserved, ReservedShare::Own(_));
+    let reserved = scratch.store.reserve_shares(&turned, "b#1", Locked::Wait).await.unwrap();
+    let is_without = |reserved: &Option<ReservedShare>| !matches!(reserved, Some(ReservedShare::Own(_)));
     let without: Vec<&str> = turned
         .iter()
         .zip(&reserved)
