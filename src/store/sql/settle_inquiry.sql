@@ -1,6 +1,7 @@
 -- settle_inquiry: writes the outcome of one inquiry, and moves its refund if the refund is unchanged since the
 -- inquiry was leased. An answer that comes too late goes to the journal and moves nothing. If the journal has the
--- inquiry already, from a try whose commit the node did not see, the journal gets no second line.
+-- inquiry already, from a try whose commit the node did not see, the journal gets no second line. The number alone does not
+-- name the inquiry: after a failover that lost a claim, another inquiry has the same number.
 -- :state, :next      the states at the lease and from now on
 -- :number            of the inquiry
 -- :wait_us           until the refund is due, null to leave its due time
@@ -40,6 +41,7 @@ with locked as (
            -- The row does not have this reference. A trigger reads the end of the line.
            case when :bank_ref is not null and not exists (select from moved where state <> 'review')
                 then left(:message, 483 - length(:bank_ref)) || '; bank reference ' || :bank_ref else :message end
-     where not refundd.inquiry_is_kept(:id, :number)
+     -- What changes its state now did not do so in an earlier try.
+     where exists (select from moved where state <> :state) or not refundd.outcome_is_kept(:id, :epoch, :node, :permit, :outcome, :number)
 )
 select state from moved

@@ -206,6 +206,45 @@ async fn an_inquiry_whose_commit_is_still_under_way_is_kept_once() {
     assert_eq!(scratch.store.evidence(RefundId(1)).await.unwrap().len(), 1);
 }
 
+/// Two inquiries with one number: a failover to a standby that lags forgot the lease of the first.
+async fn lost_and_next(outcome: InquiryOutcome, permits: [Option<&str>; 2]) -> (Scratch, Inquired, Inquired) {
+    let scratch = uncertain(1).await;
+    let lost = lease(&scratch, &[unlimited(1)]).await;
+    scratch.sql("update refundd.refunds set inquiries = 0, inquire_at = now()").await;
+    let next = lease(&scratch, &[unlimited(1)]).await;
+    assert_eq!(lost.leased[0].number, next.leased[0].number);
+    let mut lost = inquired(&lost.leased[0], outcome);
+    let mut next = inquired(&next.leased[0], InquiryOutcome::Rejected);
+    [lost.permit, next.permit] = permits.map(|permit| permit.map(str::to_owned));
+    (scratch, lost, next)
+}
+
+#[tokio::test]
+async fn the_answers_to_an_inquiry_that_a_failover_lost_and_to_the_next_one_are_each_written_once() {
+    let lines = "select string_agg(concat_ws(' ', node, outcome, moved_to), ', ' order by id) from refundd.attempts where kind = 'inquiry'";
+    for (node, permits) in
+        [("b", [None, None]), ("a", [Some("acme@1#1"), Some("acme@1#2")]), ("a", [None, None])]
+    {
+        // The lost one is answered before the next one is leased.
+        let (scratch, lost, next) = lost_and_next(InquiryOutcome::Rejected, permits).await;
+        scratch.sql("update refundd.refunds set inquiries = 0").await;
+        assert_eq!(scratch.store.settle_inquiry("a", &lost).await.unwrap(), None);
+        scratch.sql("update refundd.refunds set inquiries = 1").await;
+        assert_eq!(scratch.store.settle_inquiry(node, &next).await.unwrap(), Some(State::Failed));
+        assert_eq!(scratch.store.settle_inquiry(node, &next).await.unwrap(), None);
+        assert_eq!(scratch.text(lines).await, format!("a rejected, {node} rejected failed"));
+
+        // The lost one is answered last, and the bank has paid.
+        let (scratch, lost, next) = lost_and_next(InquiryOutcome::Succeeded, permits).await;
+        assert_eq!(scratch.store.settle_inquiry(node, &next).await.unwrap(), Some(State::Failed));
+        for _ in 0..2 {
+            assert_eq!(scratch.store.settle_inquiry("a", &lost).await.unwrap(), None);
+        }
+        assert_eq!(scratch.text(lines).await, format!("{node} rejected failed, a succeeded"));
+        assert_eq!(scratch.count(State::Review).await, 1);
+    }
+}
+
 #[tokio::test]
 async fn a_refund_that_is_not_asked_about_any_more_spends_no_permit() {
     let scratch = uncertain(2).await;
