@@ -44,8 +44,9 @@ const SHOW_MOVED: &str = "
      where r.id = moved.id
     returning r.id, r.channel, refundd.recovery_moved(r, 'address_changed')";
 
-// Leaves out refunds with a planned inquiry, refunds that will get one, and refunds that may be sent again. Of those with
-// a plan, only the ones that DROP_PLANS left can be refunds that the bank has: the others need no look into the journal.
+// Leaves out refunds with a planned inquiry, refunds that will get one, and refunds that may be sent again, also if
+// DROP_PLANS has yet to drop their plans. Of the latter it shows those that the bank has. It looks for a few of them in the
+// journal each time: DROP_PLANS drops the plans of the others, until only those that the bank has are left.
 const SHOW_UNKNOWN: &str = "
     update refundd.refunds r
        set state = 'review',
@@ -55,8 +56,15 @@ const SHOW_UNKNOWN: &str = "
              where u.state = 'unknown'
                and not (c.retired_at is null and (
                         (c.inquires and (c.on_unknown <> 'review' or u.inquire_at is not null))
-                     or (c.on_unknown = 'resend' and u.inquire_at is null
-                         and refundd.may_be_resent(u.first_sent_at, u.attempts, u.deadline_at, c.resend_within, c.most_sends))))
+                     or (c.on_unknown = 'resend'
+                         and refundd.may_be_resent(u.first_sent_at, u.attempts, u.deadline_at, c.resend_within, c.most_sends)
+                         and (u.inquire_at is null or u.id <> all (array(
+                              select few.id
+                                from (select p.id from refundd.refunds p join refundd.channels d on d.channel = p.channel
+                                       where p.state = 'unknown' and p.inquire_at is not null
+                                         and d.on_unknown = 'resend' and not d.inquires and d.retired_at is null
+                                       limit $1) few
+                               where refundd.was_said_paid(few.id, true)))))))
              limit $1 for update of u skip locked) stuck
      where r.id = stuck.id
     returning r.id, r.channel, refundd.recovery_moved(r, case when stuck.is_had then 'said_paid' else 'nothing_left_to_try' end)";
