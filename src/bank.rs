@@ -41,7 +41,7 @@ use crate::refund::{Answer, Code, Leased, Outcome, TraceParent};
 use client::{BankRequest, CallResult, Client};
 pub use door::SendDeadline;
 pub use pool::{AddressTimes, Pool, Reserved, Unreachable, Want};
-pub use secrets::{Asked, Secrets};
+pub use secrets::{Asked, Secrets, has_short_secret};
 use settings::ConnectionSettings;
 pub use slept::Slept;
 pub use tls::refresh_system_roots;

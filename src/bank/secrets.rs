@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::channel::Authorization;
+use crate::channel::{Authorization, Channel};
 use crate::refund::ExpectedEcho;
 
 /// A shorter secret is not hidden. It may be a part of any word, and then `****` would show it.
@@ -82,8 +82,7 @@ impl ClientSecrets {
         secrets.add(header);
         secrets.add(credential(header));
         // A gateway may decode the login of `Basic` before it shows it.
-        let login = STANDARD.decode(credential(header)).ok().and_then(|login| String::from_utf8(login).ok());
-        if let Some(login) = login {
+        if let Some(login) = login(header) {
             secrets.add(&login);
             secrets.add(login.split_once(':').map_or("", |(_, secret)| secret));
         }
@@ -107,6 +106,25 @@ impl ClientSecrets {
 /// The part of a header after its scheme.
 fn credential(header: &str) -> &str {
     header.split_once(' ').map_or(header, |(_, credential)| credential.trim_start())
+}
+
+/// The decoded login of a `Basic` header.
+fn login(header: &str) -> Option<String> {
+    STANDARD.decode(credential(header)).ok().and_then(|login| String::from_utf8(login).ok())
+}
+
+/// Whether a header or the client's secret of this channel is too short to be hidden.
+#[must_use]
+pub fn has_short_secret(channel: &Channel) -> bool {
+    let is_short = |header: &Authorization| {
+        let header = header.0.expose_secret();
+        let login = login(header);
+        let password = login.as_deref().and_then(|login| login.split_once(':'));
+        credential(header).len() < SHORTEST || password.is_some_and(|(_, password)| password.len() < SHORTEST)
+    };
+    let of_inquiry = channel.inquiry.as_ref().and_then(|inquiry| inquiry.authorization.as_ref());
+    channel.authorization.iter().chain(of_inquiry).any(is_short)
+        || channel.token.as_ref().is_some_and(|token| token.client_secret.expose_secret().len() < SHORTEST)
 }
 
 #[cfg(test)]

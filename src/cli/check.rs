@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::bank::Bank;
+use crate::bank::{Bank, has_short_secret};
 use crate::config::Config;
 use crate::refund::text::counted;
 
@@ -72,6 +72,12 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
         if channel.inquiry.as_ref().is_some_and(|inquiry| inquiry.believes_any_json_404()) {
             warnings.push(format!(
                 "channel `{}` sends a refund again after any 404 with a JSON object. A gateway before the bank may answer so, too: set `inquiry.not_found` to the bank's own text",
+                channel.name
+            ));
+        }
+        if has_short_secret(channel) {
+            warnings.push(format!(
+                "channel `{}` has a secret of less than six bytes, which is not hidden if the bank or the token server repeats it",
                 channel.name
             ));
         }

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::with;
+use crate::bank::has_short_secret;
 use crate::channel::Channel;
 use crate::config::Config;
 
@@ -144,6 +145,29 @@ fn a_token_needs_an_address_a_client_and_a_secret_that_nobody_else_can_read() {
     let elsewhere = format!("inquiry = {{ url = \"https://c/{{request_id}}\" }}\ntoken = {{ {good} }}");
     let complaint = acme(&folder, "https://b/", &elsewhere).unwrap_err();
     assert!(complaint.contains("does not get the channel's `Authorization` header"), "{complaint}");
+}
+
+#[test]
+fn a_secret_that_is_too_short_to_be_hidden_is_told_from_one_that_is_not() {
+    let folder = folder();
+    let inquiry = "inquiry = { url = \"https://c/{request_id}\", authorization_file = \"own\" }";
+    let token = "token = { url = \"https://login/\", client_id = \"refundd\", client_secret_file = \"own\" }";
+    for (lines, secret, is_short) in [
+        ("authorization_file = \"own\"", "Bearer abcde", true),
+        ("authorization_file = \"own\"", "Bearer abcdef", false),
+        // The logins `refundd:abc` and `refundd:hunter2`.
+        ("authorization_file = \"own\"", "Basic cmVmdW5kZDphYmM=", true),
+        ("authorization_file = \"own\"", "Basic cmVmdW5kZDpodW50ZXIy", false),
+        (inquiry, "abcde", true),
+        (inquiry, "abcdef", false),
+        (token, "abcde", true),
+        (token, "abcdef", false),
+        ("", "abcde", false),
+    ] {
+        write(folder.path(), "own", secret, 0o600);
+        let channel = acme(&folder, "https://b/", lines).unwrap();
+        assert_eq!(has_short_secret(&channel), is_short, "{lines}: {secret}");
+    }
 }
 
 #[test]
