@@ -2,19 +2,26 @@
 -- had not seen its commit, then took the line of the next claim for its own: the bank's answer "executed" was written nowhere. And nobody
 -- heard that the bank had executed both sends.
 
--- Whether the journal has this outcome of a send under this lease, written by a try whose commit was not seen. Two claims may have one
--- epoch: the process and the permits tell them apart. Two claims of one process that spent no permits are told apart by their outcomes
--- alone. Volatile, as refundd.send_is_kept is (migration 0053). Nodes of the last version call that one.
-create function refundd.outcome_is_kept(refund bigint, epoch bigint, node text, permit text, outcome text) returns boolean
+-- The number of an inquiry goes to the next inquiry in the same way. The answer to the next one moved the refund and left no line in the
+-- journal, or was refused for want of one. An answer that moved nothing was written nowhere, also "executed".
+
+-- Whether the journal has this outcome of a send, or of the inquiry with this number, under this lease, written by a try whose commit was
+-- not seen. Two claims may have one epoch: the process and the permits tell them apart. Two claims of one process that spent no permits
+-- are told apart by their outcomes alone. Volatile, as refundd.send_is_kept is (migration 0053). Nodes of the last version call that one,
+-- and refundd.inquiry_is_kept.
+create or replace function refundd.outcome_is_kept(
+    refund bigint, epoch bigint, node text, permit text, outcome text, inquiry integer default null
+) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
     return exists (select from refundd.attempts a
-                    where a.refund_id = refund and a.lease_epoch = epoch and a.kind = 'send' and a.code <> 'lease_lapsed'
+                    where a.refund_id = refund and a.lease_epoch = epoch
+                      and case when inquiry is null then a.kind = 'send' and a.code <> 'lease_lapsed' else a.kind = 'inquiry' and a.number = inquiry end
                       and a.node = outcome_is_kept.node and a.permit is not distinct from outcome_is_kept.permit
                       and a.outcome = outcome_is_kept.outcome);
 end $$;
 
-comment on function refundd.outcome_is_kept is 'Whether the journal has this outcome of the send that this process made under this lease.';
+comment on function refundd.outcome_is_kept is 'Whether the journal has this outcome of the send, or of the inquiry with this number, that this process made under this lease.';
 
 -- As before (migration 0064), and the answer to a send of a claim that a failover lost writes an event, too.
 create or replace function refundd.late_evidence_makes_a_version() returns trigger

@@ -190,9 +190,4 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "two_claims_may_have_one_epoch",
         include_str!("../../../migrations/0071_two_claims_may_have_one_epoch.sql"),
     ),
-    (
-        72,
-        "two_inquiries_may_have_one_number",
-        include_str!("../../../migrations/0072_two_inquiries_may_have_one_number.sql"),
-    ),
 ];
