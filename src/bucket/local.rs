@@ -139,8 +139,9 @@ impl Bucket {
     }
 }
 
-/// How many permits of a look a take can use, and when Redis's permits must open for that. All open within half of a
-/// permit's life, so any two of them have a span in common.
+/// How many permits of a look a take can use, and when Redis's permits must open for that, so that any two of them have
+/// a span in common. Redis's permits open before the share's are closed. The share's permits open before Redis's are
+/// closed: a permit of Redis stays open for at least half of its life.
 fn meeting(
     looked: &[(RefundId, Permit)],
     shared: &[Arc<Limit>],
@@ -150,11 +151,11 @@ fn meeting(
     let first = looked.first().and_then(|(_, permit)| permit.span);
     let Some(first) = first.filter(|_| !shared.is_empty()) else { return (looked.len(), Opening::ANY) };
     let opens = first.opens.max(now + lead_time);
+    let within = first.closes.saturating_duration_since(opens) / 2;
     let dated = shared.iter().filter(|limit| !limit.rule.algorithm.is_numbered());
-    let lives = dated.map(|limit| limit.rule.lateness / 2);
-    let within = lives.fold(first.closes.saturating_duration_since(opens), Duration::min) / 2;
-    let is_met =
-        |(_, permit): &&(RefundId, Permit)| permit.span.is_some_and(|span| span.opens <= opens + within);
+    let half_lives = dated.map(|limit| limit.rule.lateness / 4);
+    let latest = opens + half_lives.fold(within, Duration::min);
+    let is_met = |(_, permit): &&(RefundId, Permit)| permit.span.is_some_and(|span| span.opens <= latest);
     (looked.iter().take_while(is_met).count(), Opening { after: opens - now, within })
 }
 
@@ -204,5 +205,13 @@ mod tests {
         assert_eq!((opening.after, opening.within), (Duration::from_millis(30), Duration::from_millis(10)));
         let (most, opening) = meeting(&looked, &[], now, lead_time);
         assert_eq!((most, opening.after), (3, Duration::ZERO));
+        // The permit of a window is open for long: any permit of Redis in that time meets it.
+        let of_window = |opens_ms: i64| {
+            let span = Span::translate(opens_ms * 1000, 10_005_000, 0, now, now);
+            (RefundId(opens_ms), Permit { numbers: Vec::new(), span: Some(span) })
+        };
+        let (most, opening) = meeting(&[of_window(0), of_window(15), of_window(16)], &shared, now, lead_time);
+        assert_eq!(most, 2);
+        assert_eq!((opening.after, opening.within), (lead_time, Duration::from_secs(5)));
     }
 }

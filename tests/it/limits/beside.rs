@@ -60,3 +60,21 @@ async fn a_channel_under_a_share_reaches_the_lower_rate_after_a_429() {
     assert!(rate >= 8.7, "{rate:.1} a second, and 17.3 are allowed");
     node.stop().await;
 }
+
+/// The permits of a window are open for as long as the window, so each permit of Redis meets one of them.
+#[tokio::test]
+async fn a_channel_under_a_window_of_its_own_gets_a_fair_part_of_a_limit_that_others_share() {
+    let scratch = Scratch::new().await;
+    let file = "[limit.own]\nalgorithm = \"fixed_window\"\npermits = 100\nper = \"1s\"\nplacement = \"local_share\"\nnodes = 1\n\
+                [limit.both]\nalgorithm = \"paced\"\npermits = 100\nper = \"1s\"\n\
+                [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"own\", \"both\"]\nmax_in_flight = 50\n\
+                [channel.best]\nendpoint = \"http://{bank}/best/refunds\"\nlimits = [\"both\"]\nmax_in_flight = 50\n";
+    let node = TestNode::start(&scratch, "a", file).await;
+    scratch.insert("acme", "A-", 800).await;
+    scratch.insert("best", "B-", 800).await;
+    assert!(scratch.bank.until(Duration::from_secs(30), |l| l.all().len() >= 600).await);
+    let sent = |channel: &str| scratch.bank.look(|l| l.arrivals(channel).count());
+    let (acme, best) = (sent("acme"), sent("best"));
+    assert!(acme * 3 >= best, "{acme} requests beside {best} of the channel without a share");
+    node.stop().await;
+}
