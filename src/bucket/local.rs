@@ -128,7 +128,7 @@ impl Bucket {
             return Ok(Take::ClockStepped { by_us });
         }
         let taken =
-            reply::take(own, order.most(), &reply, read).ok_or_else(|| misread("own shares", &reply))?;
+            reply::take(own, own, order.most(), &reply, read).ok_or_else(|| misread("own shares", &reply))?;
         Ok(match taken {
             // The shares do not know the depth of the bucket.
             Take::Denied { wait, stricter_rules, .. } => {

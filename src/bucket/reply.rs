@@ -81,8 +81,14 @@ pub(super) fn now_us(reply: &Value) -> Option<i64> {
     parts(reply)?.get(place::NOW)
 }
 
-/// Reads the reply to a take of at most `most` ids.
-pub(super) fn take(limits: &[Arc<Limit>], most: u32, reply: &Value, read: ClockReading) -> Option<Take> {
+/// Reads the reply to a take of at most `most` ids under `limits`. A denial names one of `waits`.
+pub(super) fn take(
+    limits: &[Arc<Limit>],
+    waits: &[Arc<Limit>],
+    most: u32,
+    reply: &Value,
+    read: ClockReading,
+) -> Option<Take> {
     use place::{restoring, take as at};
     let parts = parts(reply)?;
     match parts.get::<i64>(place::CODE)? {
@@ -91,7 +97,7 @@ pub(super) fn take(limits: &[Arc<Limit>], most: u32, reply: &Value, read: ClockR
         DENIED => Some(Take::Denied {
             depth: Some(parts.get(at::DEPTH)?),
             feed: parts.get::<i64>(at::FEED)? == 1,
-            wait: wait(&parts, at::WAIT, at::LIMIT, limits)?,
+            wait: wait(&parts, at::WAIT, at::LIMIT, waits)?,
             stricter_rules: stricter_rules(&effective(&parts, at::EFFECTIVE, limits, read)?, limits),
         }),
         RESTORING => Some(Take::Denied {

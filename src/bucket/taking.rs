@@ -126,7 +126,9 @@ impl Bucket {
         {
             return Ok(Take::ClockStepped { by_us });
         }
-        reply::take(limits, order.most(), &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
+        // Where this node alone counts all limits, inquiries still wait for sends.
+        let waits = if limits.is_empty() { channel.limits.as_slice() } else { limits };
+        reply::take(limits, waits, order.most(), &reply, read).ok_or_else(|| misread(name.as_str(), &reply))
     }
 
     /// Counts a request once more, at the present time, because its first byte left after its permit had closed.

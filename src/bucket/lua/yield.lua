@@ -5,7 +5,7 @@
 -- in which the slowest limit grants SENDS_EACH + 1 permits, and nobody got one, the take gets one.
 -- KEYS as of take, then the bucket that goes first
 -- ARGV as of take, with most_noted 0, then the time in us in which the slowest limit grants one permit, "active" | "all"
--- reply: as of take
+-- reply: as of take. Of a call without limits, a denial names the first limit of the channel: the node counts them all
 local SOON = 100000 -- us
 local first, share = table.remove(KEYS), KEYS[5]
 local only_active, spacing = table.remove(ARGV) == "active", tonumber(table.remove(ARGV))

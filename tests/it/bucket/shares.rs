@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use refundd::bucket::{Acquired, Bucket, End, Take};
+use refundd::bucket::{Acquired, Bucket, End, Purpose, Take, Yield};
 use refundd::channel::Channel;
 
 use super::{CAPACITY, depth, ids, order, scene, tell};
@@ -76,4 +76,33 @@ async fn a_take_that_waits_for_redis_delays_no_take_under_the_share_of_another_l
         denied = bucket.take(&quick, order(1, 1)) => denied.unwrap(),
     };
     assert!(matches!(first, Take::Denied { .. }), "{first:?}");
+}
+
+#[tokio::test]
+async fn an_inquiry_waits_for_sends_under_a_share_alone() {
+    let scratch = Scratch::new().await;
+    let config = scratch.config(
+        "a",
+        "[limit.acme]\nalgorithm = \"sliding_log\"\npermits = 30\nper = \"1m\"\nplacement = \"local_share\"\nnodes = 1\n\
+         [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n\
+         timeout = \"1s\"\nconnect_timeout = \"1s\"\non_unknown = \"inquire\"\n\
+         inquiry = { url = \"http://{bank}/acme/refunds/{request_id}\", not_found_is_final = true, grace = \"30s\" }\n",
+    );
+    let (channel, bucket) = (Arc::clone(config.channels.values().next().unwrap()), scratch.bucket());
+    bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
+    bucket.fill_for(Purpose::Inquire, &channel.name, &ids(11..=13), End::Back, CAPACITY).await.unwrap();
+    let Take::Forgot(forgotten) = bucket.take(&channel, order(1, 1)).await.unwrap() else { panic!() };
+    tell(&bucket, &forgotten, 0).await;
+    let inquire = || bucket.take_inquiries(&channel, order(1, 1), Yield::ToSends);
+    let first = inquire().await.unwrap();
+    assert!(matches!(&first, Take::Granted { taken, .. } if taken.len() == 1), "{first:?}");
+    let denied = inquire().await.unwrap();
+    assert!(
+        matches!(&denied, Take::Denied { wait, .. } if wait.limit == channel.limits[0].name),
+        "{denied:?}"
+    );
+    let sent = bucket.take(&channel, order(9, 1)).await.unwrap();
+    assert!(matches!(&sent, Take::Granted { taken, .. } if taken.len() == 9), "{sent:?}");
+    let next = inquire().await.unwrap();
+    assert!(matches!(&next, Take::Granted { taken, .. } if taken.len() == 1), "after nine sends: {next:?}");
 }
