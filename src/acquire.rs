@@ -34,6 +34,8 @@ pub enum AcquireOutcome {
 /// When to ask again while a person must end the pause.
 const WHILE_PAUSED: Duration = Duration::from_secs(5);
 
+const TOO_LATE: &str = "this node looked at its share of this limit too long ago";
+
 /// Grants `want` permits of one limit to `caller`, or none. If Redis counted permits that the caller does not get, Redis
 /// forgets a long window, and the ledger says what is spent of it. Otherwise they would be missing until the window ends.
 ///
@@ -93,12 +95,15 @@ async fn grant(
     for _ in 0..Node::TRIES {
         let slept = Slept::now();
         // The script may have run although the call failed.
-        match node.bucket.acquire(limit, want).await.inspect_err(|_| *wasted = true)? {
+        let acquired = node.bucket.acquire(limit, want, Some(looked.at_age(Limit::SLOWEST_TAKE))).await;
+        match acquired.inspect_err(|_| *wasted = true)? {
             Acquired::Granted { .. } if is_too_late(limit, looked) => {
                 *wasted = true;
-                return Ok(AcquireOutcome::Unsure(
-                    "this node looked at its share of this limit too long ago",
-                ));
+                return Ok(AcquireOutcome::Unsure(TOO_LATE));
+            }
+            // It waited long for takes under the same share, and spent nothing.
+            Acquired::Denied { .. } if is_too_late(limit, looked) => {
+                return Ok(AcquireOutcome::Unsure(TOO_LATE));
             }
             Acquired::Granted { permits, left } => {
                 crash::point("spending");

@@ -1,6 +1,6 @@
 //! The values that go into calls of a bucket, and the values that come back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Bucket;
 use crate::channel::Channel;
@@ -113,12 +113,19 @@ pub struct Order {
     pub low_water: u32,
     /// The time from the take to the first byte. A permit that closes before its end is of no use.
     pub lead_time: Duration,
+    /// Up to when a take may look at this node's shares; later another node may count them. `None` without shares.
+    pub until: Option<Instant>,
 }
 
 impl Order {
     /// The most ids that one call may take.
     pub(super) fn most(&self) -> u32 {
         self.want.clamp(1, Bucket::MOST_AT_ONCE)
+    }
+
+    /// Whether the take came too late for a look at this node's shares.
+    pub(super) fn is_too_late(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
     }
 }
 

@@ -12,7 +12,8 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::server::Call;
 use super::{
-    Bucket, BucketError, ClockReading, Opening, Order, Purpose, Take, Yield, micros, misread, reply,
+    Bucket, BucketError, ClockReading, LimitWait, Opening, Order, Purpose, Take, Yield, micros, misread,
+    reply,
 };
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement, Span};
@@ -49,6 +50,11 @@ impl Bucket {
             channel.limits.iter().cloned().partition(|limit| limit.placement == Placement::Shared);
         // No other task of this node may spend permits between the look and the spending.
         let _alone = self.counting.lock(&own).await;
+        if let Some(first) = own.first().filter(|_| order.is_too_late()) {
+            // Other takes had the lock for long. The caller looks again which share it has, and comes back at once.
+            let wait = LimitWait { span: Duration::ZERO, limit: first.name.clone() };
+            return Ok(Take::Denied { wait, depth: None, feed: false, stricter_rules: Vec::new() });
+        }
         let within = shared.iter().map(|limit| limit.ahead).min().unwrap_or(Duration::MAX);
         let (looked, own_again) = match self.reserve(&own, order, within, "look").await? {
             Take::Granted { taken, again, .. } => (taken, again),

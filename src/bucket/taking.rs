@@ -1,13 +1,14 @@
 //! Takes refunds out of a bucket under permits, and acquires permits without refunds.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use redis::FromRedisValue;
 
 use super::server::Call;
 use super::{
-    Acquired, Bucket, BucketError, Opening, Order, Purpose, Sharing, Take, Yield, micros, millis, misread,
-    reply,
+    Acquired, Bucket, BucketError, LimitWait, Opening, Order, Purpose, Sharing, Take, Yield, micros, millis,
+    misread, reply,
 };
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};
@@ -53,7 +54,8 @@ impl Bucket {
         self.put_back_into(name, Purpose::Send, ids).await
     }
 
-    pub(super) async fn put_back_into(
+    /// As [`Self::put_back`], for one of the channel's buckets.
+    pub async fn put_back_into(
         &self,
         name: &ChannelName,
         purpose: Purpose,
@@ -160,12 +162,22 @@ impl Bucket {
         Ok(())
     }
 
-    /// Spends permits of one limit for another service: `want` permits that are good now, or none.
-    pub async fn acquire(&self, limit: &Arc<Limit>, want: u32) -> Result<Acquired, BucketError> {
-        let _alone = match limit.placement {
+    /// Spends permits of one limit for another service: `want` permits that are good now, or none. After `until` it
+    /// spends no permits of this node's share.
+    pub async fn acquire(
+        &self,
+        limit: &Arc<Limit>,
+        want: u32,
+        until: Option<Instant>,
+    ) -> Result<Acquired, BucketError> {
+        let alone = match limit.placement {
             Placement::Shared => None,
             Placement::LocalShare { .. } => Some(self.counting.lock(std::slice::from_ref(limit)).await),
         };
+        if alone.is_some() && until.is_some_and(|until| until <= Instant::now()) {
+            let wait = LimitWait { span: Duration::ZERO, limit: limit.name.clone() };
+            return Ok(Acquired::Denied { wait, left: 0 });
+        }
         let tag = self.keys.tag_of_limit(&limit.name);
         if let Some(by_us) = self.report_step(limit.placement, &tag).await? {
             return Ok(Acquired::ClockStepped { by_us });

@@ -34,7 +34,8 @@ impl<W: Work> ChannelWorker<W> {
         let asks = is_plain && is_ready && self.ahead.is_empty() && self.depth != Some(0);
         let claiming = u32::try_from(claiming).unwrap_or(u32::MAX);
         let want = if asks { channel.max_in_flight.saturating_sub(claiming) } else { 0 };
-        let order = Order { want, low_water: self.wake_ups.low_water(), lead_time: self.work.lead_time() };
+        let (low_water, lead_time) = (self.wake_ups.low_water(), self.work.lead_time());
+        let order = Order { want, low_water, lead_time, until: None };
         let (node, channel) = (self.node.clone(), Arc::clone(channel));
         async move {
             if want == 0 {
@@ -83,7 +84,7 @@ impl<W: Work> ChannelWorker<W> {
     /// Puts ids that no claim has used back into the bucket, the oldest first.
     pub(super) async fn put_back(&mut self, ids: &[RefundId]) {
         let name = &self.channel.name;
-        match self.node.bucket.put_back(name, ids).await {
+        match self.node.bucket.put_back_into(name, W::PURPOSE, ids).await {
             Ok(depth) => self.depth = Some(depth),
             Err(error) => tracing::debug!(
                 channel.name = %name, error = %chain(&error),

@@ -61,8 +61,9 @@ impl Work for Inquiries {
         _: &WakeUps,
         channel: &Channel,
         want: u32,
+        until: Option<Instant>,
     ) -> Result<Take, BucketError> {
-        let order = Order { want, low_water: 0, lead_time: self.lead_time() };
+        let order = Order { want, low_water: 0, lead_time: self.lead_time(), until };
         let yields = match node.suspensions.leave(&channel.name, Purpose::Send) {
             Leave::Free if node.status_report.bank_of(&channel.name).unreachable.is_some() => {
                 Yield::ToActiveSends

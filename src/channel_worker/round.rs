@@ -121,14 +121,11 @@ impl<W: Work> ChannelWorker<W> {
         }
     }
 
-    /// Gives back what was taken too long after the look at this node's shares. The permits stay unused. Ids for inquiries come
-    /// back from their rows.
+    /// Gives back what was taken too long after the look at this node's shares. The permits stay unused.
     pub(super) async fn give_back(&mut self, taken: &[(RefundId, Permit)]) {
         self.count_unspent(taken.len());
-        if W::PURPOSE == Purpose::Send {
-            let ids: Vec<RefundId> = taken.iter().map(|(id, _)| *id).collect();
-            self.put_back(&ids).await;
-        }
+        let ids: Vec<RefundId> = taken.iter().map(|(id, _)| *id).collect();
+        self.put_back(&ids).await;
         tracing::warn!(
             channel.name = %self.channel.name, refunds = taken.len(),
             "Channel `{}` gave {} refunds back: they were taken too long after this node had looked at its share of a limit",
@@ -155,7 +152,8 @@ impl<W: Work> ChannelWorker<W> {
             let stricter_rules = Vec::new();
             return Ok(Take::Granted { taken, depth, feed: false, again: None, stricter_rules, unused: 0 });
         }
-        let taken = self.work.take(&self.node, &self.wake_ups, channel, want).await;
+        let until = self.effective_limits.good_until();
+        let taken = self.work.take(&self.node, &self.wake_ups, channel, want, until).await;
         self.node.metrics.take(&channel.name, W::PURPOSE, answer_of(&taken));
         taken
     }

@@ -58,9 +58,11 @@ impl Work for Sends {
         wake_ups: &WakeUps,
         channel: &Channel,
         want: u32,
+        until: Option<Instant>,
     ) -> Result<Take, BucketError> {
         crash::point("taking");
-        let order = Order { want, low_water: wake_ups.low_water(), lead_time: self.lead_time.expected() };
+        let (low_water, lead_time) = (wake_ups.low_water(), self.lead_time.expected());
+        let order = Order { want, low_water, lead_time, until };
         node.bucket.take(channel, order).await
     }
 

@@ -10,12 +10,14 @@ use crate::metrics::Metrics;
 use crate::node::ShareLook;
 use crate::store::{Settled, Store};
 
-/// The worker for sends of a channel with a paced limit, and the settler's end of its outcomes.
-fn worker(bucket: Bucket, placement: &str) -> (ChannelWorker<Sends>, mpsc::Receiver<Settled>) {
+/// What a worker needs of a channel with a paced limit and an inquiry.
+fn node_and_bank(bucket: Bucket, placement: &str) -> (Node, Arc<Channel>, Arc<Bank>) {
     let text = format!(
         "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
          [limit.acme]\nalgorithm = \"paced\"\npermits = 1\nper = \"1s\"\n{placement}\n\
-         [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\n"
+         [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\n\
+         timeout = \"1s\"\nconnect_timeout = \"1s\"\non_unknown = \"inquire\"\n\
+         inquiry = {{ url = \"http://localhost/{{request_id}}\", not_found_is_final = true, grace = \"30s\" }}\n"
     );
     let config = Config::parse(&text, "r.toml", &|_| None).unwrap();
     let channel = Arc::clone(config.channels.values().next().unwrap());
@@ -23,6 +25,12 @@ fn worker(bucket: Bucket, placement: &str) -> (ChannelWorker<Sends>, mpsc::Recei
     let store = Store::open("postgres://refundd@127.0.0.1:9/refundd", None, 1).unwrap();
     let node = Node::new("a", store, bucket, Arc::new(Metrics::new()));
     let bank = Arc::new(Bank::new(&channel).unwrap());
+    (node, channel, bank)
+}
+
+/// The worker for sends, and the settler's end of its outcomes.
+fn worker(bucket: Bucket, placement: &str) -> (ChannelWorker<Sends>, mpsc::Receiver<Settled>) {
+    let (node, channel, bank) = node_and_bank(bucket, placement);
     let (outbox, inbox) = mpsc::channel(1);
     let (wake_ups, stop) = (WakeUps::of_sends(100), CancellationToken::new());
     (ChannelWorker::sends(node, wake_ups, channel, bank, outbox, stop), inbox)
@@ -61,4 +69,19 @@ async fn what_is_taken_too_long_after_the_look_at_a_share_goes_back_into_the_buc
     worker.give_back(&[(id, Permit { numbers: Vec::new(), span: None })]).await;
     assert!(worker.notices.wasted, "long windows get these permits back");
     assert_eq!(bucket.more(&channel.name, 1).await.unwrap().0, [id]);
+}
+
+#[tokio::test]
+async fn an_inquiry_that_is_taken_too_long_after_the_look_goes_back_into_its_own_bucket() {
+    let bucket = Bucket::in_memory(Duration::from_secs(5)).unwrap();
+    let (node, channel, bank) = node_and_bank(bucket.clone(), "placement = \"local_share\"\nnodes = 1");
+    let (wake_ups, stop) = (WakeUps::of_sends(100), CancellationToken::new());
+    let mut worker = ChannelWorker::inquiries(node, wake_ups, Arc::clone(&channel), bank, stop).unwrap();
+    worker.give_back(&[(RefundId(7), Permit { numbers: Vec::new(), span: None })]).await;
+    let head = async |purpose| {
+        let depths = bucket.survey(purpose, std::slice::from_ref(&channel.name)).await;
+        depths[0].as_ref().unwrap().head
+    };
+    assert_eq!(head(Purpose::Inquire).await, Some(RefundId(7)));
+    assert_eq!(head(Purpose::Send).await, None);
 }

@@ -1,6 +1,6 @@
 //! The differences between sends and inquiries.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::attempt::Attempt;
 use crate::bank::Reserved;
@@ -26,13 +26,14 @@ pub trait Work: std::fmt::Debug + Send + Sync {
     /// Notes how long a claim took.
     fn note_claim(&self, node: &Node, took: Duration);
 
-    /// Asks the bucket for up to `want` ids, each under a permit.
+    /// Asks the bucket for up to `want` ids, each under a permit. It looks at this node's shares up to `until`.
     fn take(
         &mut self,
         node: &Node,
         wake_ups: &WakeUps,
         channel: &Channel,
         want: u32,
+        until: Option<Instant>,
     ) -> impl Future<Output = Result<Take, BucketError>> + Send;
 
     /// Commits the claim of the taken ids. If some cannot be claimed, ids from `more` get their permits.

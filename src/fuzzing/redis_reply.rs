@@ -17,7 +17,7 @@ use crate::lock::Lock;
 use crate::refund::{RefundId, text};
 
 const WANT: u32 = 5;
-const ORDER: Order = Order { want: WANT, low_water: 10, lead_time: Duration::from_millis(5) };
+const ORDER: Order = Order { want: WANT, low_water: 10, lead_time: Duration::from_millis(5), until: None };
 
 /// A server that replies what the input says.
 struct Liar {
@@ -65,7 +65,7 @@ async fn make(bucket: &Bucket, call: i64, channel: &Channel) -> Result<(), Bucke
         1 => check_take(bucket.take_inquiries(channel, ORDER, Yield::ToSends).await?, channel),
         2 => {
             for limit in &channel.limits {
-                check_acquired(&bucket.acquire(limit, WANT).await?, limit);
+                check_acquired(&bucket.acquire(limit, WANT, None).await?, limit);
             }
         }
         3 => {

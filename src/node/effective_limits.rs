@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Node;
 use super::own_shares::ShareLook;
@@ -75,6 +75,11 @@ impl EffectiveLimits {
     /// Whether it is too late to use what was granted after [`EffectiveLimits::now`]: other nodes may count new shares.
     pub fn are_too_old(&self) -> bool {
         self.looked.is_some_and(|looked| looked.is_older_than(Limit::SLOWEST_TAKE))
+    }
+
+    /// Up to when a take under these limits may begin to spend; `None` if this node counts none of them by shares.
+    pub fn good_until(&self) -> Option<Instant> {
+        self.looked.map(|looked| looked.at_age(Limit::SLOWEST_TAKE))
     }
 
     /// As if the machine had slept since this node looked at its shares.

@@ -29,6 +29,11 @@ impl ShareLook {
         self.at.elapsed() >= age || self.slept.has_slept_since()
     }
 
+    /// When so much time will have passed, if the machine does not sleep.
+    pub fn at_age(self, age: Duration) -> Instant {
+        self.at + age
+    }
+
     /// As if the machine had slept for a second since then.
     #[cfg(test)]
     pub fn before_a_sleep() -> Self {

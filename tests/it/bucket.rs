@@ -19,7 +19,7 @@ use crate::harness::{self, Scratch};
 const CAPACITY: u32 = 10;
 
 fn order(want: u32, low_water: u32) -> Order {
-    Order { want, low_water, lead_time: Duration::from_millis(2) }
+    Order { want, low_water, lead_time: Duration::from_millis(2), until: None }
 }
 
 /// Tells Redis what a ledger that has seen nothing would, or so many of the current window.

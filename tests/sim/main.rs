@@ -161,7 +161,8 @@ fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
         on_a_runtime(async {
             let ids: Vec<_> = (1..=9).map(refundd::refund::RefundId).collect();
             bucket.fill(&channel.name, &ids, refundd::bucket::End::Back, 100).await.unwrap();
-            let take = || bucket.take(channel, Order { want: 1, low_water: 0, lead_time: Duration::ZERO });
+            let order = Order { want: 1, low_water: 0, lead_time: Duration::ZERO, until: None };
+            let take = || bucket.take(channel, order);
             assert!(matches!(take().await.unwrap(), Take::Forgot(_)));
             bucket.restore(limit, &LedgerCount { generation: 1, ..LedgerCount::default() }).await.unwrap();
             let spent = loop {
@@ -210,7 +211,7 @@ fn a_clock_that_is_set_while_a_node_sleeps_shows_at_its_next_heartbeat() {
     };
     on_a_runtime(async {
         let ids: Vec<_> = (1..=9).map(refundd::refund::RefundId).collect();
-        let order = Order { want: 2, low_water: 0, lead_time: Duration::ZERO };
+        let order = Order { want: 2, low_water: 0, lead_time: Duration::ZERO, until: None };
         let sleeper = node();
         sleeper.fill(&channel.name, &ids, End::Back, 100).await.unwrap();
         assert!(matches!(sleeper.take(channel, order).await.unwrap(), Take::Forgot(_)));

@@ -30,7 +30,7 @@ fn a_fast_slew_of_redis_clock_lets_no_more_permits_out() {
             .collect();
         on_a_runtime(async {
             let ids: Vec<_> = (1..=200).map(RefundId).collect();
-            let order = Order { want: 1, low_water: 0, lead_time: Duration::ZERO };
+            let order = Order { want: 1, low_water: 0, lead_time: Duration::ZERO, until: None };
             nodes[0].fill(&channel.name, &ids, End::Back, 1_000).await.unwrap();
             assert!(matches!(nodes[0].take(channel, order).await.unwrap(), Take::Forgot(_)));
             let none = LedgerCount { generation: 1, ..LedgerCount::default() };

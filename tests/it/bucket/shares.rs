@@ -1,8 +1,9 @@
 //! A limit of which a node counts a share of its own: a take looks at the share, asks Redis, and then spends.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use refundd::bucket::{Acquired, Bucket, End, Purpose, Take, Yield};
+use refundd::bucket::{Acquired, Bucket, End, Order, Purpose, Take, Yield};
 use refundd::channel::Channel;
 
 use super::{CAPACITY, depth, ids, order, scene, tell};
@@ -25,7 +26,7 @@ async fn another_service_cannot_acquire_a_permit_that_a_take_has_looked_at() {
     let (_scratch, bucket, channel) = share_of(1).await;
     // The take waits for Redis while the other service asks.
     let (taken, acquired) =
-        tokio::join!(bucket.take(&channel, order(1, 1)), bucket.acquire(&channel.limits[0], 1));
+        tokio::join!(bucket.take(&channel, order(1, 1)), bucket.acquire(&channel.limits[0], 1, None));
     let Take::Granted { taken, .. } = taken.unwrap() else { panic!() };
     assert_eq!(taken.len(), 1, "the take has the permit that it looked at");
     let acquired = acquired.unwrap();
@@ -65,9 +66,11 @@ async fn a_take_that_waits_for_redis_delays_no_take_under_the_share_of_another_l
     bucket.fill(&slow.name, &ids(1..=3), End::Back, CAPACITY).await.unwrap();
     let Take::Forgot(forgotten) = bucket.take(&slow, order(1, 1)).await.unwrap() else { panic!() };
     tell(&bucket, &forgotten, 0).await;
-    let Acquired::Forgot(forgotten) = bucket.acquire(&quick.limits[0], 1).await.unwrap() else { panic!() };
+    let Acquired::Forgot(forgotten) = bucket.acquire(&quick.limits[0], 1, None).await.unwrap() else {
+        panic!()
+    };
     tell(&bucket, &forgotten, 0).await;
-    let used_up = bucket.acquire(&quick.limits[0], 1).await.unwrap();
+    let used_up = bucket.acquire(&quick.limits[0], 1, None).await.unwrap();
     assert!(matches!(used_up, Acquired::Granted { .. }), "{used_up:?}");
     // The second take needs no reply from Redis, because its share has no permit.
     let first = tokio::select! {
@@ -76,6 +79,20 @@ async fn a_take_that_waits_for_redis_delays_no_take_under_the_share_of_another_l
         denied = bucket.take(&quick, order(1, 1)) => denied.unwrap(),
     };
     assert!(matches!(first, Take::Denied { .. }), "{first:?}");
+}
+
+/// Takes under the same share may have kept the lock of the share for long, because Redis did not answer.
+#[tokio::test]
+async fn a_take_that_gets_its_share_too_late_spends_no_permit() {
+    let (_scratch, bucket, channel) = share_of(1).await;
+    let over = Some(Instant::now());
+    let late = bucket.take(&channel, Order { until: over, ..order(1, 1) }).await.unwrap();
+    assert!(matches!(&late, Take::Denied { wait, .. } if wait.span.is_zero()), "{late:?}");
+    let acquired = bucket.acquire(&channel.limits[0], 1, over).await.unwrap();
+    assert!(matches!(acquired, Acquired::Denied { .. }), "{acquired:?}");
+    assert_eq!(depth(&bucket, &channel).await, 3);
+    let taken = bucket.take(&channel, order(1, 1)).await.unwrap();
+    assert!(matches!(&taken, Take::Granted { taken, .. } if taken.len() == 1), "{taken:?}");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ impl World<'_> {
         self.nodes[n].link.fares(fate);
         let bucket = self.nodes[n].bucket.clone();
         let want = self.rng.u32(1..=limit.rule.at_once().clamp(1, 2));
-        let acquired = bucket.acquire(&limit, want).await;
+        let acquired = bucket.acquire(&limit, want, None).await;
         let sure = matches!(acquired, Ok(Acquired::Granted { .. } | Acquired::Denied { .. }));
         self.note_rule_use(std::slice::from_ref(&limit), sure);
         if matches!(acquired, Err(_) | Ok(Acquired::ClockStepped { .. })) {

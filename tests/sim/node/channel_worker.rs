@@ -68,11 +68,11 @@ impl World<'_> {
         let want = self.rng.u32(1..=slots);
         let took = match purpose {
             Purpose::Send => {
-                let order = Order { want, low_water: CAPACITY / 2, lead_time: self.lead_time() };
+                let order = Order { want, low_water: CAPACITY / 2, lead_time: self.lead_time(), until: None };
                 bucket.take(&channel, order).await
             }
             Purpose::Inquire => {
-                let order = Order { want, low_water: 0, lead_time: Bucket::LONGEST_LEAD_TIME };
+                let order = Order { want, low_water: 0, lead_time: Bucket::LONGEST_LEAD_TIME, until: None };
                 bucket.take_inquiries(&channel, order, Yield::ToSends).await
             }
         };
