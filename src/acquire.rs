@@ -5,6 +5,7 @@
 
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::bank::Slept;
@@ -126,10 +127,12 @@ async fn grant(
                     }
                     Spent::Yes => {
                         crash::point("spent");
+                        node.clocks_apart.store(false, Ordering::Relaxed);
                         return Ok(AcquireOutcome::Granted { permits, left });
                     }
                     Spent::ClocksApart => {
                         *wasted = true;
+                        node.clocks_apart.store(true, Ordering::Relaxed);
                         return Ok(AcquireOutcome::Unsure("Redis's clock is too far from Postgres's"));
                     }
                     Spent::Paused => {
@@ -145,7 +148,10 @@ async fn grant(
                 return Ok(AcquireOutcome::Refused { retry_after: wait.span, left });
             }
             Acquired::Restoring => tokio::time::sleep(timing::WHILE_RESTORING).await,
-            Acquired::Forgot(forgotten) => node.restore(&forgotten, false).await?,
+            Acquired::Forgot(forgotten) => {
+                // While the clocks are apart, each call makes Redis forget the permits that the ledger refuses.
+                node.restore(&forgotten, node.clocks_apart.load(Ordering::Relaxed)).await?;
+            }
             Acquired::ClockStepped { .. } => *wasted = true,
         }
     }

@@ -83,6 +83,8 @@ pub struct NodeState {
     pub shares: OwnShares,
     /// Limits of which Redis may count permits that other services asked for and did not get.
     pub wasted: Mutex<HashSet<LimitName>>,
+    /// Whether the ledger refused the last permits for another service because the clocks of Redis and Postgres are apart.
+    pub clocks_apart: AtomicBool,
     /// Cancelled when the node stops: loops then take no more work.
     pub stop: CancellationToken,
     /// Calls to banks that are under way. The node waits for them when it stops.
@@ -119,6 +121,7 @@ impl NodeState {
             heartbeat_at: Mutex::default(),
             shares: OwnShares::default(),
             wasted: Mutex::default(),
+            clocks_apart: AtomicBool::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
             leads_since: Mutex::default(),

@@ -156,6 +156,38 @@ async fn while_clocks_are_apart_the_log_says_it_once_and_nothing_for_each_try() 
 }
 
 #[tokio::test]
+async fn while_clocks_are_apart_calls_of_other_services_do_not_fill_the_log() {
+    let redis =
+        PrivateRedis::start_with(&RedisOptions { clock: true, ..RedisOptions::default() }).await.unwrap();
+    redis.step_clock(SignedDuration::from_secs(60)).await.unwrap();
+    let scratch = Scratch::with_redis(redis.url()).await;
+    let long = "[limit.acme]\npermits = 50\nper = \"10s\"\n[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+    let node = NodeProcess::start(&scratch, "a", long);
+    let address = node.address().unwrap();
+    let request = format!(
+        "POST /v1/limits/acme/acquire HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         content-length: 2\r\nconnection: close\r\n\r\n{{}}"
+    );
+    let mut refused = 0;
+    // At the end of a window a call is answered 429.
+    until("five calls were refused", async || {
+        let mut stream = TcpStream::connect(&address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        refused += usize::from(answer.contains("too far from Postgres's"));
+        refused >= 5
+    })
+    .await;
+    let log = node.log();
+    // The one at the start: this Redis had no count yet.
+    let restored = log.iter().filter(|line| line.contains("Restored Redis from the ledger")).count();
+    assert!(restored <= 1, "{log:#?}");
+    drop(node);
+    redis.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn an_attempt_never_starts_after_it_finished() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
