@@ -39,7 +39,7 @@ use crate::limiter::{Limit, Permit, Placement};
 use crate::lock::SharedLock;
 use clock::{Clock, ClockReading};
 pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take, Yield};
-use exchange::{Opening, Sharing};
+use exchange::{OpeningTimes, Sharing};
 use keys::Keys;
 pub use kind::BucketKind;
 use local::ShareLocks;

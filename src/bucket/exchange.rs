@@ -131,16 +131,16 @@ impl Order {
 
 /// When the permits that Redis grants may open. Permits of a node's own share must open at the same time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Opening {
+pub(super) struct OpeningTimes {
     /// The time from the call to the first opening, if it is longer than the lead time.
     pub after: Duration,
     /// The longest time from there to the last opening.
     pub within: Duration,
 }
 
-impl Opening {
+impl OpeningTimes {
     /// As the order and the limits say.
-    pub const ANY: Opening = Opening { after: Duration::ZERO, within: Duration::MAX };
+    pub const ANY: OpeningTimes = OpeningTimes { after: Duration::ZERO, within: Duration::MAX };
 }
 
 /// How inquiries share the permits of a channel's limits with sends.

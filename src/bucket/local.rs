@@ -12,7 +12,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::server::Call;
 use super::{
-    Bucket, BucketError, ClockReading, LimitWait, Opening, Order, Purpose, Take, Yield, micros, misread,
+    Bucket, BucketError, ClockReading, LimitWait, OpeningTimes, Order, Purpose, Take, Yield, micros, misread,
     reply,
 };
 use crate::channel::Channel;
@@ -153,16 +153,16 @@ fn meeting(
     shared: &[Arc<Limit>],
     now: Instant,
     lead_time: Duration,
-) -> (usize, Opening) {
+) -> (usize, OpeningTimes) {
     let first = looked.first().and_then(|(_, permit)| permit.span);
-    let Some(first) = first.filter(|_| !shared.is_empty()) else { return (looked.len(), Opening::ANY) };
+    let Some(first) = first.filter(|_| !shared.is_empty()) else { return (looked.len(), OpeningTimes::ANY) };
     let opens = first.opens.max(now + lead_time);
     let within = first.closes.saturating_duration_since(opens) / 2;
     let dated = shared.iter().filter(|limit| !limit.rule.algorithm.is_numbered());
     let half_lives = dated.map(|limit| limit.rule.lateness / 4);
     let latest = opens + half_lives.fold(within, Duration::min);
     let is_met = |(_, permit): &&(RefundId, Permit)| permit.span.is_some_and(|span| span.opens <= latest);
-    (looked.iter().take_while(is_met).count(), Opening { after: opens - now, within })
+    (looked.iter().take_while(is_met).count(), OpeningTimes { after: opens - now, within })
 }
 
 /// One permit out of two: its span is the common part of both spans. `None` if they have no common part.

@@ -7,7 +7,7 @@ use redis::FromRedisValue;
 
 use super::server::Call;
 use super::{
-    Acquired, Bucket, BucketError, LimitWait, Opening, Order, Purpose, Sharing, Take, Yield, micros, millis,
+    Acquired, Bucket, BucketError, LimitWait, OpeningTimes, Order, Purpose, Sharing, Take, Yield, micros, millis,
     misread, reply,
 };
 use crate::channel::Channel;
@@ -83,7 +83,7 @@ impl Bucket {
         if channel.limits.iter().any(|limit| limit.placement != Placement::Shared) {
             return self.take_with_shares(channel, order, purpose, yields).await;
         }
-        self.take_shared(channel, &channel.limits, order, purpose, yields, Opening::ANY).await
+        self.take_shared(channel, &channel.limits, order, purpose, yields, OpeningTimes::ANY).await
     }
 
     /// Takes refunds under `limits`, those of the channel's limits that all nodes count together.
@@ -94,7 +94,7 @@ impl Bucket {
         order: Order,
         purpose: Purpose,
         yields: Yield,
-        opening: Opening,
+        opening: OpeningTimes,
     ) -> Result<Take, BucketError> {
         let name = &channel.name;
         let tag = self.keys.tag(name);

@@ -8,7 +8,7 @@ use super::ROOT;
 /// compare both files, change the mirror if the order of calls or a condition changed, and put the new fingerprint here.
 const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/acquire.rs", "acquire", "acquire.rs", 0x4fac_8b56),
-    ("src/acquire.rs", "grant", "acquire.rs", 0xec9c_d079),
+    ("src/acquire.rs", "grant", "acquire.rs", 0xbf64_6ce4),
     ("src/channel_worker/attempt.rs", "make", "send.rs", 0xe933_de57),
     ("src/channel_worker/claiming.rs", "claim_and_start", "channel_worker/claiming.rs", 0x9010_99cd),
     ("src/channel_worker/claiming.rs", "more", "channel_worker/left_over.rs", 0x676e_7807),
