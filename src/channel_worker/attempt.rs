@@ -97,11 +97,8 @@ impl Attempt {
         }
     }
 
-    /// The bank asked to slow down, in its answer to a request whose first byte left at `started`.
-    pub(super) fn slow_down(retry_after: Option<Duration>, started: Option<Instant>) -> BankRefusal {
-        BankRefusal::Wait {
-            named: retry_after.map(|wait| wait.max(Duration::from_secs(1))),
-            age: started.map_or(Duration::ZERO, |at| at.elapsed()),
-        }
+    /// The bank asked to slow down.
+    pub(super) fn slow_down(retry_after: Option<Duration>) -> BankRefusal {
+        BankRefusal::Wait { named: retry_after.map(|wait| wait.max(Duration::from_secs(1))) }
     }
 }

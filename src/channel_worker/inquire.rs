@@ -119,7 +119,7 @@ impl InquiryAttempt {
         let Attempt { node, channel, .. } = &self.attempt;
         let settlement = self.settlement_of(&answer);
         let refusal = match answer.outcome {
-            InquiryOutcome::SlowDown { retry_after } => Some(Attempt::slow_down(retry_after, started)),
+            InquiryOutcome::SlowDown { retry_after } => Some(Attempt::slow_down(retry_after)),
             // The next request has another token.
             InquiryOutcome::Unauthorised if answer.code == Code::TokenRefused => None,
             InquiryOutcome::Unauthorised => Some(BankRefusal::Unauthorised),
@@ -127,7 +127,8 @@ impl InquiryAttempt {
         };
         // The slot stays in use until the channel is suspended, so that no other request starts meanwhile.
         if let Some(refusal) = refusal {
-            node.suspend(channel, refusal, self.leased.id, &answer.message).await;
+            let began = started.unwrap_or_else(Instant::now);
+            node.suspend(channel, refusal, began, self.leased.id, &answer.message).await;
         }
         drop(slot);
         if answer.code == Code::Unmapped {

@@ -119,21 +119,22 @@ impl SendAttempt {
             uncounted_leases: self.refund.uncounted_leases(),
         };
         let settlement = Settlement::of(&sent.answer, send, &channel.policy(), fastrand::f64());
+        let started = sent.started.unwrap_or(began);
         // The slot stays in use until the channel is suspended, so that no other request starts meanwhile.
         let refusal = match sent.answer.outcome {
-            Outcome::SlowDown { retry_after } => Some(Attempt::slow_down(retry_after, sent.started)),
+            Outcome::SlowDown { retry_after } => Some(Attempt::slow_down(retry_after)),
             // The next request has another token.
             Outcome::Unauthorised if sent.answer.code == Code::TokenRefused => None,
             Outcome::Unauthorised => Some(BankRefusal::Unauthorised),
             _ => None,
         };
         if let Some(refusal) = refusal {
-            Box::pin(node.suspend(channel, refusal, self.refund.id, &sent.answer.message)).await;
+            Box::pin(node.suspend(channel, refusal, started, self.refund.id, &sent.answer.message)).await;
         }
         let answer = &sent.answer;
         match self.attempt.probe {
             Some(reserved) => Box::pin(node.note_probe(channel, answer, send.is_resend, reserved)).await,
-            None => node.note_answer(channel, answer, send.is_resend, sent.started.unwrap_or(began)).await,
+            None => node.note_answer(channel, answer, send.is_resend, started).await,
         }
         if sent.started.is_some() {
             self.meter.answered(duration, self.attempt.preparing() + duration);

@@ -89,6 +89,7 @@ impl Workers {
                 }
                 Some(old) => {
                     old.stop.cancel();
+                    self.node.suspensions.forget_credentials(&channel.name);
                     done.changed.push(channel.name.clone());
                 }
                 None => done.started.push(channel.name.clone()),

@@ -20,10 +20,10 @@ use crate::store::{Suspended, SuspendedBy};
 use unwritten::Unwritten;
 
 pub use until::Until;
-pub use unwritten::Refused;
+pub use unwritten::{NotedRefusal, Refused};
 
 /// What suspends one channel, or all.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Causes {
     /// A person's pause.
     paused: Option<Until>,
@@ -142,9 +142,14 @@ impl Suspensions {
     }
 
     /// Notes at once a refusal that this node learned from the bank. It suspends the channel until Postgres has it, and
-    /// until then at most.
-    pub fn note(&self, channel: &ChannelName, refused: Refused, until: Instant) {
-        self.change(channel, |causes| causes.unwritten.of(refused).add(until));
+    /// until the end that it names at most.
+    pub fn note(&self, channel: &ChannelName, refused: Refused, refusal: NotedRefusal) {
+        self.change(channel, |causes| causes.unwritten.of(refused).add(refusal));
+    }
+
+    /// Forgets refused credentials that Postgres has not got: the channel may have others now.
+    pub fn forget_credentials(&self, channel: &ChannelName) {
+        self.change(channel, |causes| causes.unwritten.of(Refused::Credentials).forget());
     }
 
     /// Notes that Postgres has a refusal that was noted until `noted`, and suspends the channel until `until`.
@@ -167,8 +172,8 @@ impl Suspensions {
             .unwrap_or(false)
     }
 
-    /// Until when such a refusal suspends the channel, if it is still to be written. `None` ends the retries.
-    pub fn next_retry(&self, channel: &ChannelName, refused: Refused) -> Option<Instant> {
+    /// The refusal of this kind that is still to be written. `None` ends the retries.
+    pub fn next_retry(&self, channel: &ChannelName, refused: Refused) -> Option<NotedRefusal> {
         self.of_unwritten(channel, |unwritten| unwritten.of(refused).next_retry(Instant::now())).flatten()
     }
 
@@ -207,7 +212,7 @@ impl Suspensions {
     pub fn leave(&self, channel: &ChannelName, purpose: Purpose) -> Leave {
         let known = self.causes_of.borrow();
         let now = Instant::now();
-        let own = known.get(&Some(channel.to_string())).copied().unwrap_or_default();
+        let own = known.get(&Some(channel.to_string())).cloned().unwrap_or_default();
         let all = known.get(&None).and_then(Causes::until);
         let until = [all, own.until()].into_iter().flatten().filter(|until| until.holds(now));
         if let Some(until) = until.reduce(Until::later) {
@@ -225,8 +230,8 @@ impl Suspensions {
     pub fn binds(&self, channel: &ChannelName) -> Option<Binds> {
         let known = self.causes_of.borrow();
         let now = Instant::now();
-        let all = known.get(&None).copied().unwrap_or_default();
-        let own = known.get(&Some(channel.to_string())).copied().unwrap_or_default();
+        let all = known.get(&None).cloned().unwrap_or_default();
+        let own = known.get(&Some(channel.to_string())).cloned().unwrap_or_default();
         let holds = |until: Option<Until>| until.is_some_and(|until| until.holds(now));
         let holds_unwritten = |refused| own.unwritten.holds(refused, now);
         let is_let_in = own.refused != Some(Until::Ended) && !holds_unwritten(Refused::Credentials);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::breakers::{Failure, Says};
-use super::suspended::{Refused, Until};
+use super::suspended::{NotedRefusal, Refused, Until};
 use super::{Node, jittered};
 use crate::bank::outcome::for_the_log;
 use crate::channel::Channel;
@@ -20,36 +20,16 @@ pub enum BankRefusal {
     Wait {
         /// The wait that the bank named, if it named one.
         named: Option<Duration>,
-        /// How long ago the refused request began.
-        age: Duration,
     },
     /// 401, 403 or 407: the channel is suspended until a person ends that.
     Unauthorised,
 }
 
-impl BankRefusal {
-    fn refused(self) -> Refused {
-        match self {
-            BankRefusal::Wait { .. } => Refused::Requests,
-            BankRefusal::Unauthorised => Refused::Credentials,
-        }
-    }
-
-    /// The same refusal `later`, when the channel still has to wait until this moment.
-    fn for_the_rest(self, until: Instant, later: Duration) -> BankRefusal {
-        match self {
-            BankRefusal::Wait { age, .. } => {
-                let rest = until.saturating_duration_since(Instant::now());
-                BankRefusal::Wait { named: Some(rest), age: age + later }
-            }
-            BankRefusal::Unauthorised => self,
-        }
-    }
-}
-
 impl Node {
     /// How often to write a refusal again that Postgres did not take.
     const WRITE_AGAIN: Duration = Duration::from_secs(2);
+    /// How long a node suspends a channel alone at least if the bank named no wait: long enough to write it once more.
+    const UNWRITTEN_WAIT: Duration = Duration::from_secs(10);
     /// How long a node suspends a channel alone because of its credentials. Nobody can resume what Postgres does not
     /// have. After this time the next request shows whether the bank lets it in.
     const UNWRITTEN_CREDENTIALS: Duration = Duration::from_mins(10);
@@ -66,48 +46,50 @@ impl Node {
         Ok(changed)
     }
 
-    /// Suspends a channel; `message` is the bank's answer to a request about this refund. A failure of Postgres is
-    /// logged. Then only this node suspends the channel, and tries again until Postgres has it.
+    /// Suspends a channel; `message` is the bank's answer to a request about this refund, which began at `began`. A failure
+    /// of Postgres is logged. Then only this node suspends the channel, and tries again until Postgres has it.
     pub async fn suspend(
         &self,
         channel: &Arc<Channel>,
         refusal: BankRefusal,
+        began: Instant,
         refund: RefundId,
         message: &str,
     ) {
         let name = &channel.name;
         // Suspend on this node at once, so that it makes no request until Postgres says how long to cool.
-        let (lasts, reason) = match refusal {
-            BankRefusal::Wait { named, .. } => {
+        let (refused, named, lasts, reason) = match refusal {
+            BankRefusal::Wait { named } => {
                 crash::point("suspending");
-                let spacing = channel.spacing();
-                let guess = spacing.map_or(channel.cool_down, |spacing| (spacing * 2).min(channel.cool_down));
-                (named.unwrap_or(guess), message.to_owned())
+                let lasts = named.unwrap_or(channel.cool_down.max(Self::UNWRITTEN_WAIT));
+                (Refused::Requests, named, lasts, message.to_owned())
             }
             BankRefusal::Unauthorised => {
                 let reason = format!("the bank does not let us in (refund {refund}): {message}");
-                (Self::UNWRITTEN_CREDENTIALS, reason)
+                (Refused::Credentials, None, Self::UNWRITTEN_CREDENTIALS, reason)
             }
         };
-        let until = Instant::now() + lasts;
-        self.suspensions.note(name, refusal.refused(), until);
-        if let Err(error) = self.write_refusal(channel, refusal, until, &reason).await {
+        let now = Instant::now();
+        let named_until = named.map(|named| now + named);
+        let noted = NotedRefusal { until: now + lasts, named_until, began, reason };
+        self.suspensions.note(name, refused, noted.clone());
+        if let Err(error) = self.write_refusal(channel, refused, &noted, named).await {
             tracing::warn!(channel.name = %name, error = %chain(&error), "Failed to suspend channel `{name}` in Postgres; only this node suspends it meanwhile");
-            self.write_refusal_later(channel, refusal, reason);
+            self.write_refusal_later(channel, refused);
         }
     }
 
-    /// Writes to Postgres what this node noted until `noted`.
+    /// Writes to Postgres what this node noted; the bank asked to wait for `named` from now on.
     async fn write_refusal(
         &self,
         channel: &Channel,
-        refusal: BankRefusal,
-        noted: Instant,
-        reason: &str,
+        refused: Refused,
+        noted: &NotedRefusal,
+        named: Option<Duration>,
     ) -> Result<(), StoreError> {
-        let name = &channel.name;
-        let until = match refusal {
-            BankRefusal::Wait { named, age } => {
+        let (name, reason, age) = (&channel.name, &noted.reason, noted.began.elapsed());
+        let suspended = match refused {
+            Refused::Requests => {
                 let spacing = channel.spacing();
                 let slow_down = Refusal {
                     named,
@@ -117,43 +99,45 @@ impl Node {
                     cool_down: channel.cool_down,
                     age,
                 };
-                let refused = self.store.refused(name, &slow_down).await;
+                let answer = self.store.refused(name, &slow_down).await;
                 crash::point("suspended");
-                refused?.map(|(left, is_new)| {
+                answer?.map(|(left, is_new)| {
                     if is_new {
                         tracing::warn!(channel.name = %name, duration_ms = millis(left), "Channel `{name}` cools for {left:?}: the bank answered {reason}");
                     }
                     Until::At(Instant::now() + left)
                 })
             }
-            BankRefusal::Unauthorised => {
-                if self.store.suspend(name, OwnSuspension::Credentials, reason, &self.name).await? {
+            Refused::Credentials => {
+                let own = OwnSuspension::Credentials { age };
+                let is_new = self.store.suspend(name, own, reason, &self.name).await?;
+                if is_new {
                     tracing::error!(channel.name = %name, "Channel `{name}` suspended itself: {reason}. Correct the credentials, then run `refundd resume {name} --credentials`");
                 }
-                Some(Until::Ended)
+                // If not, it is suspended already, or a person has resumed it since: the next reading says which.
+                is_new.then_some(Until::Ended)
             }
         };
-        self.suspensions.note_written(name, refusal.refused(), noted, until);
+        self.suspensions.note_written(name, refused, noted.until, suspended);
         Ok(())
     }
 
-    /// Writes a refusal again until Postgres has it, its time on this node is over, or the node stops. One task does so
-    /// for each channel and kind.
-    fn write_refusal_later(&self, channel: &Arc<Channel>, refusal: BankRefusal, reason: String) {
-        let refused = refusal.refused();
+    /// Writes the last refusal of this kind again until Postgres has it, its time on this node is over, or the node stops.
+    /// One task does so for each channel and kind.
+    fn write_refusal_later(&self, channel: &Arc<Channel>, refused: Refused) {
         if !self.suspensions.begin_retries(&channel.name, refused) {
             return;
         }
-        let (node, channel, failed) = (self.clone(), Arc::clone(channel), Instant::now());
+        let (node, channel) = (self.clone(), Arc::clone(channel));
         self.calls.spawn(async move {
             loop {
                 tokio::select! {
                     () = node.stop.cancelled() => return,
                     () = tokio::time::sleep(jittered(Self::WRITE_AGAIN)) => {}
                 }
-                let Some(until) = node.suspensions.next_retry(&channel.name, refused) else { return };
-                let rest = refusal.for_the_rest(until, failed.elapsed());
-                if let Err(error) = node.write_refusal(&channel, rest, until, &reason).await {
+                let Some(noted) = node.suspensions.next_retry(&channel.name, refused) else { return };
+                let rest = noted.named_until.and_then(|until| until.checked_duration_since(Instant::now()));
+                if let Err(error) = node.write_refusal(&channel, refused, &noted, rest).await {
                     tracing::debug!(channel.name = %channel.name, error = %chain(&error), "Failed again to suspend channel `{}` in Postgres", channel.name);
                 }
             }

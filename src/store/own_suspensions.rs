@@ -13,7 +13,10 @@ use crate::refund::ChannelName;
 /// A suspension by refundd itself.
 #[derive(Debug, Clone, Copy)]
 pub enum OwnSuspension<'a> {
-    Credentials,
+    Credentials {
+        /// How long ago the refused request began.
+        age: Duration,
+    },
     Breaker {
         /// The kind of outcome that tripped it.
         kind: &'a str,
@@ -44,7 +47,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 
 impl Store {
     /// Suspends a channel on all nodes, for a cause that refundd found itself; `false` if it was suspended for that
-    /// cause already.
+    /// cause already, or a person ended that after the refused request began.
     pub async fn suspend(
         &self,
         channel: &ChannelName,
@@ -52,9 +55,9 @@ impl Store {
         reason: &str,
         node: &str,
     ) -> Result<bool, StoreError> {
-        let (by, kind, probe) = match own {
-            OwnSuspension::Credentials => (SuspendedBy::Credentials, None, None),
-            OwnSuspension::Breaker { kind, probe } => (SuspendedBy::Breaker, Some(kind), Some(probe)),
+        let (by, age, kind, probe) = match own {
+            OwnSuspension::Credentials { age } => (SuspendedBy::Credentials, Some(age), None, None),
+            OwnSuspension::Breaker { kind, probe } => (SuspendedBy::Breaker, None, Some(kind), Some(probe)),
         };
         let query = bind!(
             SUSPEND,
@@ -65,6 +68,7 @@ impl Store {
             who: node,
             kind: kind,
             probe_us: probe.map(micros),
+            age_us: age.map(micros),
             replaces: false,
             seen_us: None::<i64>,
         );

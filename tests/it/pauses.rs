@@ -110,7 +110,7 @@ async fn refundd_suspends_a_channel_that_a_person_paused() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
     scratch.pause("acme", "the bank's maintenance", "ann").await;
-    let own = OwnSuspension::Credentials;
+    let own = OwnSuspension::Credentials { age: Duration::ZERO };
     assert!(scratch.store.suspend(&acme(), own, "HTTP 401", "node-a").await.unwrap());
     assert!(!scratch.store.suspend(&acme(), own, "HTTP 403", "node-b").await.unwrap(), "it is so already");
     assert_eq!(causes(&scratch).await, ["credentials", "person"]);
@@ -127,7 +127,8 @@ async fn resuming_what_is_not_paused_claims_no_success_and_names_what_else_suspe
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme"]);
     assert_eq!(code, Some(3), "{said}");
     assert_eq!(said, "Channel acme was not paused; nothing was changed.\n");
-    scratch.store.suspend(&acme(), OwnSuspension::Credentials, "HTTP 401", "node-a").await.unwrap();
+    let own = OwnSuspension::Credentials { age: Duration::ZERO };
+    scratch.store.suspend(&acme(), own, "HTTP 401", "node-a").await.unwrap();
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme"]);
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("HTTP 401. End it with: refundd resume acme --credentials"), "{said}");
@@ -135,7 +136,7 @@ async fn resuming_what_is_not_paused_claims_no_success_and_names_what_else_suspe
     let nobody = "Channel acme is not suspended because of its credentials any more. Nothing is sent: no living node runs the channel.\n";
     assert!(code == Some(0) && said.ends_with(nobody), "{said}");
     scratch.sql("insert into refundd.nodes (node, version, channels, config_digest) values ('b#1', '0', '{acme}', 'd')").await;
-    scratch.store.suspend(&acme(), OwnSuspension::Credentials, "HTTP 401", "node-a").await.unwrap();
+    scratch.store.suspend(&acme(), own, "HTTP 401", "node-a").await.unwrap();
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme", "--credentials"]);
     assert!(code == Some(0) && said.ends_with("\nChannel acme sends again within a second.\n"), "{said}");
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "--all"]);

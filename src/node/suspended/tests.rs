@@ -28,6 +28,10 @@ fn one(
     }
 }
 
+fn noted(until: Instant) -> NotedRefusal {
+    NotedRefusal { until, named_until: None, began: Instant::now(), reason: String::new() }
+}
+
 fn now(suspensions: Vec<Suspension>) -> Suspensions {
     let known = Suspensions::default();
     known.update(&Suspended { suspensions, slowed: Vec::new() });
@@ -110,15 +114,15 @@ fn a_refusal_that_postgres_has_not_got_stays_until_it_is_written_or_over() {
         (Refused::Requests, SuspendedBy::Cooling, Some(MINUTE)),
         (Refused::Credentials, SuspendedBy::Credentials, None),
     ] {
-        known.note(&acme(), refused, until);
+        known.note(&acme(), refused, noted(until));
         assert_eq!(read(Vec::new()), Leave::Suspended(Until::At(until)), "{refused:?}");
         known.note_written(&acme(), refused, until, Some(Until::after(left)));
         assert_eq!(read(Vec::new()), Leave::Free, "a person resumed it: {refused:?}");
         // Postgres took it, and this node has not seen the commit.
-        known.note(&acme(), refused, until);
+        known.note(&acme(), refused, noted(until));
         assert!(matches!(read(vec![one(Some("acme"), by, left, None)]), Leave::Suspended(_)));
         assert_eq!(read(Vec::new()), Leave::Free, "a person resumed it: {refused:?}");
-        known.note(&acme(), refused, Instant::now());
+        known.note(&acme(), refused, noted(Instant::now()));
         assert_eq!(read(Vec::new()), Leave::Free, "its time is over: {refused:?}");
     }
 }
@@ -128,14 +132,49 @@ fn one_task_writes_a_refusal_again_until_the_last_one_is_written() {
     let (known, refused) = (Suspensions::default(), Refused::Requests);
     assert!(!known.begin_retries(&acme(), refused), "there is none");
     let (first, last) = (Instant::now() + MINUTE, Instant::now() + MINUTE * 2);
-    known.note(&acme(), refused, first);
+    known.note(&acme(), refused, noted(first));
     assert!(known.begin_retries(&acme(), refused));
-    known.note(&acme(), refused, last);
+    known.note(&acme(), refused, noted(last));
     assert!(!known.begin_retries(&acme(), refused), "a task does so already");
     known.note_written(&acme(), refused, first, None);
-    assert_eq!(known.next_retry(&acme(), refused), Some(last));
+    assert_eq!(known.next_retry(&acme(), refused).map(|refusal| refusal.until), Some(last));
     known.note_written(&acme(), refused, last, None);
     assert_eq!(known.next_retry(&acme(), refused), None);
-    known.note(&acme(), refused, last);
+    known.note(&acme(), refused, noted(last));
     assert!(known.begin_retries(&acme(), refused), "the task ended");
+}
+
+#[test]
+fn the_last_refusal_is_written_and_shortens_no_other() {
+    let (known, refused) = (Suspensions::default(), Refused::Requests);
+    let began = Instant::now();
+    let first = NotedRefusal {
+        until: began + MINUTE,
+        named_until: Some(began + MINUTE),
+        began,
+        reason: "the first".to_owned(),
+    };
+    let last = NotedRefusal {
+        until: began + Duration::from_secs(10),
+        named_until: None,
+        began: began + Duration::from_secs(1),
+        reason: "the last".to_owned(),
+    };
+    known.note(&acme(), refused, first.clone());
+    known.note(&acme(), refused, last.clone());
+    let both = NotedRefusal { until: first.until, named_until: first.named_until, ..last };
+    assert_eq!(known.next_retry(&acme(), refused), Some(both));
+}
+
+#[test]
+fn a_channel_with_other_credentials_forgets_that_the_bank_refused_the_old_ones() {
+    let (known, until) = (Suspensions::default(), Instant::now() + MINUTE);
+    known.note(&acme(), Refused::Credentials, noted(until));
+    assert!(known.begin_retries(&acme(), Refused::Credentials));
+    known.forget_credentials(&acme());
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Free);
+    assert_eq!(known.next_retry(&acme(), Refused::Credentials), None);
+    known.note(&acme(), Refused::Requests, noted(until));
+    known.forget_credentials(&acme());
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Suspended(Until::At(until)));
 }

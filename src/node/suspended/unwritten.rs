@@ -13,18 +13,30 @@ pub enum Refused {
     Credentials,
 }
 
+/// A refusal that this node learned from the bank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotedRefusal {
+    /// Until when it suspends the channel, unless Postgres has it before.
+    pub until: Instant,
+    /// Until when the bank asked to wait, if it named a time.
+    pub named_until: Option<Instant>,
+    /// When the refused request began.
+    pub began: Instant,
+    /// Why the channel is suspended, for people.
+    pub reason: String,
+}
+
 /// The unwritten refusals of one channel.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Unwritten {
     requests: Note,
     credentials: Note,
 }
 
-/// One unwritten refusal.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// The unwritten refusals of one kind, as one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Note {
-    /// Until when it suspends the channel; `None` if there is none.
-    until: Option<Instant>,
+    refusal: Option<NotedRefusal>,
     /// Whether a task writes it again and again.
     is_retried: bool,
 }
@@ -38,47 +50,68 @@ impl Unwritten {
     }
 
     pub fn until(&self) -> Option<Instant> {
-        self.requests.until.max(self.credentials.until)
+        self.requests.until().max(self.credentials.until())
     }
 
-    pub fn holds(mut self, refused: Refused, now: Instant) -> bool {
-        self.of(refused).until.is_some_and(|until| until > now)
+    pub fn holds(&self, refused: Refused, now: Instant) -> bool {
+        let note = match refused {
+            Refused::Requests => &self.requests,
+            Refused::Credentials => &self.credentials,
+        };
+        note.until().is_some_and(|until| until > now)
     }
 
     /// Without what is over, and without what Postgres has: `refused` is the bank's refusal as Postgres has it.
-    pub fn missing_in(self, refused: Option<Until>, now: Instant) -> Unwritten {
+    pub fn missing_in(&self, refused: Option<Until>, now: Instant) -> Unwritten {
         let cools = |until| matches!(refused, Some(Until::At(at)) if at + Until::SAME >= until);
         let is_let_in = refused != Some(Until::Ended);
-        Unwritten {
-            requests: self.requests.kept_if(|until| until > now && !cools(until)),
-            credentials: self.credentials.kept_if(|until| until > now && is_let_in),
-        }
+        let mut missing = self.clone();
+        missing.requests.keep_if(|until| until > now && !cools(until));
+        missing.credentials.keep_if(|until| until > now && is_let_in);
+        missing
     }
 }
 
 impl Note {
-    pub fn add(&mut self, until: Instant) {
-        self.until = self.until.max(Some(until));
+    fn until(&self) -> Option<Instant> {
+        self.refusal.as_ref().map(|refusal| refusal.until)
+    }
+
+    /// Takes the last refusal in place of the others, which it does not shorten.
+    pub fn add(&mut self, last: NotedRefusal) {
+        self.refusal = Some(match self.refusal.take() {
+            None => last,
+            Some(other) => NotedRefusal {
+                until: other.until.max(last.until),
+                named_until: other.named_until.max(last.named_until),
+                began: other.began.max(last.began),
+                reason: last.reason,
+            },
+        });
+    }
+
+    pub fn forget(&mut self) {
+        self.refusal = None;
     }
 
     /// What was noted until `noted` is written. A refusal that came since may last longer, and is not.
     pub fn written(&mut self, noted: Instant) {
-        self.until = self.until.filter(|until| *until > noted);
+        self.keep_if(|until| until > noted);
     }
 
     pub fn begin_retries(&mut self, now: Instant) -> bool {
-        let begins = !self.is_retried && self.until.is_some_and(|until| until > now);
+        let begins = !self.is_retried && self.until().is_some_and(|until| until > now);
         self.is_retried |= begins;
         begins
     }
 
-    pub fn next_retry(&mut self, now: Instant) -> Option<Instant> {
-        self.until = self.until.filter(|until| *until > now);
-        self.is_retried = self.until.is_some();
-        self.until
+    pub fn next_retry(&mut self, now: Instant) -> Option<NotedRefusal> {
+        self.keep_if(|until| until > now);
+        self.is_retried = self.refusal.is_some();
+        self.refusal.clone()
     }
 
-    fn kept_if(self, keeps: impl FnOnce(Instant) -> bool) -> Note {
-        Note { until: self.until.filter(|until| keeps(*until)), ..self }
+    fn keep_if(&mut self, keeps: impl FnOnce(Instant) -> bool) {
+        self.refusal = self.refusal.take().filter(|refusal| keeps(refusal.until));
     }
 }

@@ -134,6 +134,7 @@ impl Store {
                     who: who,
                     kind: None::<&str>,
                     probe_us: None::<i64>,
+                    age_us: None::<i64>,
                     replaces: replaces,
                     seen_us: seen_us,
                 ),

@@ -3,38 +3,42 @@
 use std::time::Duration;
 
 use playground::bank::Step;
-use refundd::refund::State;
-use sqlx::{Connection, Executor};
+use refundd::refund::{ChannelName, State};
+use refundd::store::OwnSuspension;
+use sqlx::{Executor, PgConnection};
 
 use super::{SECOND, limited};
 use crate::harness::{Scratch, TestNode, until, within};
 
+const ROW: &str = "select channel from refundd.channels where channel = 'acme' for update";
+/// Nodes can read the suspensions, and write none.
+const TABLE: &str = "lock table refundd.suspensions in share mode";
+
 /// The node's first request is refused like this while another session holds `lock`. Then more refunds wait, for longer
-/// than a statement waits for a lock. Answers the node when the lock is free again.
-async fn refused_under(scratch: &Scratch, lock: &'static str, refusal: Step) -> TestNode {
+/// than a statement waits for a lock. Answers the node, and the session with its open transaction.
+async fn refused_under(scratch: &Scratch, lock: &'static str, refusal: Step) -> (TestNode, PgConnection) {
     let node = TestNode::start(scratch, "a", &limited()).await;
     until("the channel is there", async || {
         scratch.number("select count(*) from refundd.channels where channel = 'acme'").await == 1
     })
     .await;
     let mut holder = scratch.connect().await;
-    let mut transaction = holder.begin().await.unwrap();
-    transaction.execute(lock).await.unwrap();
+    holder.execute("begin").await.unwrap();
+    holder.execute(lock).await.unwrap();
     scratch.bank.next("acme", [refusal]);
     scratch.insert("acme", "R-", 1).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
     scratch.insert("acme", "S-", 20).await;
     tokio::time::sleep(SECOND * 8).await; // the first try to write the refusal has failed by then
     assert_eq!(scratch.bank.look(|l| l.all().len()), 1, "only the request that was refused");
-    transaction.rollback().await.unwrap();
-    node
+    (node, holder)
 }
 
 #[tokio::test]
 async fn a_channel_rests_as_its_bank_asked_although_its_row_is_locked() {
     let scratch = Scratch::new().await;
-    let row = "select channel from refundd.channels where channel = 'acme' for update";
-    let node = refused_under(&scratch, row, Step::too_many(30)).await;
+    let (node, mut holder) = refused_under(&scratch, ROW, Step::too_many(30)).await;
+    holder.execute("rollback").await.unwrap();
     let cools = "select count(*) from refundd.channels where channel = 'acme' and cool_until > now()";
     within(SECOND * 10, "every node knows", async || scratch.number(cools).await == 1).await;
     assert_eq!(scratch.bank.look(|l| l.all().len()), 1);
@@ -42,14 +46,74 @@ async fn a_channel_rests_as_its_bank_asked_although_its_row_is_locked() {
 }
 
 #[tokio::test]
+async fn a_refusal_that_names_no_wait_is_written_when_the_row_is_free_again() {
+    let scratch = Scratch::new().await;
+    let names_no_wait = Step::answers(429, r#"{"error":"too many requests"}"#);
+    let (node, mut holder) = refused_under(&scratch, ROW, names_no_wait).await;
+    holder.execute("rollback").await.unwrap();
+    let slowed = "select count(*) from refundd.channels where channel = 'acme' and slow_percent < 100";
+    within(SECOND * 10, "the channel is slowed", async || scratch.number(slowed).await == 1).await;
+    // The pause is now that of a first refusal, and not the longest one.
+    within(SECOND * 10, "all are sent", async || scratch.count(State::Succeeded).await == 21).await;
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn refused_credentials_that_could_not_be_written_suspend_a_channel_until_a_person_resumes_it() {
     let scratch = Scratch::new().await;
-    // Nodes can read the suspensions, and write none.
-    let table = "lock table refundd.suspensions in share mode";
-    let node = refused_under(&scratch, table, Step::unauthorised()).await;
+    let (node, mut holder) = refused_under(&scratch, TABLE, Step::unauthorised()).await;
+    holder.execute("rollback").await.unwrap();
     within(SECOND * 10, "every node knows", async || scratch.suspensions().await == 1).await;
     assert_eq!(scratch.bank.look(|l| l.all().len()), 1);
     scratch.resume("acme").await;
     until("all are sent", async || scratch.count(State::Succeeded).await == 21).await;
     node.stop().await;
+}
+
+#[tokio::test]
+async fn refused_credentials_from_before_a_person_resumed_the_channel_suspend_it_no_more() {
+    let scratch = Scratch::new().await;
+    let (node, mut holder) = refused_under(&scratch, TABLE, Step::unauthorised()).await;
+    // Another node could write its refusal, and a person ended that.
+    for change in [
+        "insert into refundd.suspensions (channel, source, reason, who) values ('acme', 'credentials', 'HTTP 401', 'b#1')",
+        "update refundd.suspensions set ended_at = clock_timestamp(), ended_by = 'ann' where channel = 'acme'",
+        "commit",
+    ] {
+        holder.execute(change).await.unwrap();
+    }
+    within(SECOND * 20, "all are sent", async || scratch.count(State::Succeeded).await == 21).await;
+    assert_eq!(scratch.suspensions().await, 0);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn refused_credentials_that_could_not_be_written_are_forgotten_when_the_channel_changes() {
+    let scratch = Scratch::new().await;
+    let (node, mut holder) = refused_under(&scratch, TABLE, Step::unauthorised()).await;
+    let changed = limited().replace("timeout = \"2s\"\nconnect", "timeout = \"3s\"\nconnect");
+    node.daemon.reload(scratch.config("a", &changed)).await.unwrap();
+    within(SECOND * 10, "all are sent", async || scratch.count(State::Succeeded).await == 21).await;
+    holder.execute("rollback").await.unwrap();
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_refusal_of_credentials_counts_unless_a_person_ended_the_last_one_after_its_request_began() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let acme = ChannelName::new("acme").unwrap();
+    let suspends = async |age| {
+        let own = OwnSuspension::Credentials { age };
+        scratch.store.suspend(&acme, own, "HTTP 401", "a#1").await.unwrap()
+    };
+    assert!(suspends(SECOND * 60).await, "nobody ended one");
+    scratch.resume("acme").await;
+    assert!(!suspends(SECOND * 60).await, "its request had the old credentials");
+    assert_eq!(scratch.suspensions().await, 0);
+    assert!(suspends(Duration::ZERO).await);
+    scratch.resume("acme").await;
+    // Since then Postgres's clock was set back.
+    scratch.sql("update refundd.suspensions set ended_at = now() + interval '1 hour'").await;
+    assert!(suspends(SECOND).await);
 }

@@ -12,12 +12,11 @@ use crate::harness::browser::{Browser, LOOKS};
 async fn a_person_lifts_the_breaker_and_the_suspension_after_refused_credentials_by_keyboard() {
     let ((scratch, node), browser) = (stage().await, Browser::open().await);
     let channel = ChannelName::new("globex").unwrap();
+    let credentials = OwnSuspension::Credentials { age: Duration::ZERO };
     let breaker = OwnSuspension::Breaker { kind: "rejected", probe: Duration::from_mins(10) };
     for look in LOOKS {
         let before = scratch.suspensions().await;
-        for (own, why) in
-            [(OwnSuspension::Credentials, "the bank answered 401"), (breaker, "20 were rejected")]
-        {
+        for (own, why) in [(credentials, "the bank answered 401"), (breaker, "20 were rejected")] {
             assert!(scratch.store.suspend(&channel, own, why, "node-a#1").await.unwrap(), "{why}");
         }
         browser.look(look).await;

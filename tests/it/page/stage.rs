@@ -91,7 +91,8 @@ pub async fn stage() -> (Scratch, TestNode) {
     until("refunds wait for a person", async || scratch.count(State::Review).await == 6).await;
     let sepa = ChannelName::new("sepa").unwrap();
     let refused = "the bank answered 401, so it does not take the credentials";
-    scratch.store.suspend(&sepa, OwnSuspension::Credentials, refused, "node-a#1").await.unwrap();
+    let own = OwnSuspension::Credentials { age: Duration::ZERO };
+    scratch.store.suspend(&sepa, own, refused, "node-a#1").await.unwrap();
     propose(&scratch).await;
     until("the page says that farbank's bank is away", async || {
         node.get("/").await.text.contains("unreachable")

@@ -1,6 +1,8 @@
 //! The forms that steer: suspensions each with its own way out, the stop of everything, cancellations, and the second person's
 //! answers; and the pages that find a refund and list events.
 
+use std::time::Duration;
+
 use playground::bank::Step;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{Move, OwnSuspension};
@@ -29,7 +31,8 @@ async fn each_cause_of_a_suspension_stands_apart_and_has_a_button_of_its_own() {
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     let acme = ChannelName::new("acme").unwrap();
     let reason = "the bank answered 401";
-    assert!(scratch.store.suspend(&acme, OwnSuspension::Credentials, reason, "a#1").await.unwrap());
+    let own = OwnSuspension::Credentials { age: Duration::ZERO };
+    assert!(scratch.store.suspend(&acme, own, reason, "a#1").await.unwrap());
     let fields = "reason=we+look+into+it&by=ann&for_seconds=7200";
     let paused = post_form(&node, None, "/channels/acme/pause", fields).await;
     assert_eq!(leads_to(&paused), "/channels/acme?done=paused");

@@ -67,7 +67,8 @@ async fn a_resume_lifts_only_the_breaker_or_the_refusal_of_credentials_that_it_s
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     let breaker = OwnSuspension::Breaker { kind: "rejected", probe: Duration::from_mins(10) };
-    for (lift, own) in [("credentials", OwnSuspension::Credentials), ("breaker", breaker)] {
+    let credentials = OwnSuspension::Credentials { age: Duration::ZERO };
+    for (lift, own) in [("credentials", credentials), ("breaker", breaker)] {
         let resume = async |seen: &Value| {
             let asks = json!({ "by": "bob", "lift": lift, "seen": seen });
             node.post("/v1/channels/acme/resume", &asks).await

@@ -156,15 +156,15 @@ impl World<'_> {
             answer.code,
             settlement.next
         );
+        let sent = place.map_or(self.now(), |place| self.bank.questions[place].sent);
+        let age = Duration::from_micros((self.now() - sent).unsigned_abs());
         match answer.outcome {
             InquiryOutcome::SlowDown { retry_after } => {
                 let named = retry_after.map(|wait| wait.max(Duration::from_secs(1)));
-                let sent = place.map_or(self.now(), |place| self.bank.questions[place].sent);
-                let age = Duration::from_micros((self.now() - sent).unsigned_abs());
-                self.suspend(n, channel_index, &channel, BankRefusal::Wait { named, age }).await?;
+                self.suspend(n, channel_index, &channel, BankRefusal::Wait { named }, age).await?;
             }
             InquiryOutcome::Unauthorised => {
-                self.suspend(n, channel_index, &channel, BankRefusal::Unauthorised).await?;
+                self.suspend(n, channel_index, &channel, BankRefusal::Unauthorised, age).await?;
             }
             _ => {}
         }

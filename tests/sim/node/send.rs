@@ -20,7 +20,7 @@ use crate::world::{World, note};
 /// An answer of the bank that suspends the whole channel, as in `node/suspending.rs`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BankRefusal {
-    Wait { named: Option<Duration>, age: Duration },
+    Wait { named: Option<Duration> },
     Unauthorised,
 }
 
@@ -156,14 +156,14 @@ impl World<'_> {
             settlement.next
         );
         let name = channel.name.clone();
+        let age = Duration::from_micros(started.map_or(0, |at| self.now() - at).unsigned_abs());
         match answer.outcome {
             Outcome::SlowDown { retry_after } => {
                 let named = retry_after.map(|wait| wait.max(Duration::from_secs(1)));
-                let age = Duration::from_micros(started.map_or(0, |at| self.now() - at).unsigned_abs());
-                self.suspend(n, send.channel_index, channel, BankRefusal::Wait { named, age }).await?;
+                self.suspend(n, send.channel_index, channel, BankRefusal::Wait { named }, age).await?;
             }
             Outcome::Unauthorised => {
-                self.suspend(n, send.channel_index, channel, BankRefusal::Unauthorised).await?;
+                self.suspend(n, send.channel_index, channel, BankRefusal::Unauthorised, age).await?;
             }
             _ => {}
         }
@@ -193,6 +193,7 @@ impl World<'_> {
         channel_index: usize,
         channel: &Channel,
         refusal: BankRefusal,
+        age: Duration,
     ) -> Checked<()> {
         self.travel();
         let now = self.now();
@@ -200,9 +201,8 @@ impl World<'_> {
         self.ever_suspended = true;
         self.stage.tell_time_and_look().await;
         let spacing = channel.spacing();
-        let guess = spacing.map_or(channel.cool_down, |spacing| (spacing * 2).min(channel.cool_down));
         let until = match refusal {
-            BankRefusal::Wait { named, .. } => Some(now + micros(named.unwrap_or(guess))),
+            BankRefusal::Wait { named } => Some(now + micros(named.unwrap_or(channel.cool_down))),
             BankRefusal::Unauthorised => None,
         };
         self.nodes[n].suspended_until.insert(channel_index, until);
@@ -211,10 +211,10 @@ impl World<'_> {
             _ if failed => {}
             BankRefusal::Unauthorised => {
                 let name = self.nodes[n].name.clone();
-                let own = OwnSuspension::Credentials;
+                let own = OwnSuspension::Credentials { age };
                 taken(store.suspend(&channel.name, own, "not let in", &name).await)?;
             }
-            BankRefusal::Wait { named, age } => {
+            BankRefusal::Wait { named } => {
                 let refused = Refusal {
                     named,
                     reason: "asked to",
