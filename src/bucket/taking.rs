@@ -7,8 +7,8 @@ use redis::FromRedisValue;
 
 use super::server::Call;
 use super::{
-    Acquired, Bucket, BucketError, LimitWait, OpeningTimes, Order, Purpose, Sharing, Take, Yield, micros, millis,
-    misread, reply,
+    Acquired, Bucket, BucketError, LimitWait, OpeningTimes, Order, Purpose, Sharing, Take, Yield, micros,
+    millis, misread, reply,
 };
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};

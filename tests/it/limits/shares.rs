@@ -224,7 +224,10 @@ async fn two_nodes_that_ask_for_many_shares_in_any_order_never_wait_for_each_oth
         );
         for reserved in [one.unwrap(), other.unwrap()] {
             assert_eq!(reserved.len(), 30);
-            assert!(reserved.iter().all(|share| matches!(share, Some(ReservedShare::Own(_)))), "{reserved:?}");
+            assert!(
+                reserved.iter().all(|share| matches!(share, Some(ReservedShare::Own(_)))),
+                "{reserved:?}"
+            );
         }
     }
     // A node of an older version counts one of them. The answer stands at the place of that limit.
