@@ -119,6 +119,29 @@ fn looks_at_a_share_that_take_nothing_put_off_no_later_take() {
     assert_eq!(world.reserve("look", 5).unwrap().count, 1, "the next slot is not lost");
 }
 
+/// A limit over a long time opens its permits in groups, as long as it has permits. Nobody waits for a turn then.
+#[test]
+fn a_long_limit_that_has_permits_left_lets_no_node_wait_for_a_turn() {
+    let lateness = Duration::from_millis(20);
+    for (permits, per) in [(5_000, Duration::from_hours(24)), (600, Duration::from_mins(1))] {
+        for algorithm in [Algorithm::SlidingLog, Algorithm::SlidingWindow { segments: 10 }] {
+            let rule = Rule { algorithm, permits, per, lateness };
+            let mut world = World::new(&[vec![rule.clone()]], 0, [2_000; 4]);
+            world.ahead = 50_000;
+            let began = world.now();
+            let mut node = 0;
+            while world.taken < 500 {
+                let Taken { wait, .. } = world.try_take(node, 128, true).unwrap();
+                assert!(wait < 200_000, "{rule}: node {node} waits {wait} us after {} permits", world.taken);
+                world.wait(wait.max(1_500));
+                node = (node + 1) % 3;
+            }
+            assert!(world.now() - began < 3_000_000, "{rule}: {} us for 500 permits", world.now() - began);
+            judge::judge(&world).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_slowed_channel_goes_at_the_share_it_may() {
     let text = "[postgres]\nurl = \"postgres://refundd@localhost/p\"\n[redis]\nurl = \"redis://localhost\"\n\

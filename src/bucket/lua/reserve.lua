@@ -18,7 +18,7 @@ local from, wait = now + lead_time, 0
 local permits, at, blocker = grant(limits, want, from, from + ahead)
 if at then
     -- A look that finds permits may take nothing, for the bucket may be empty. So it reserves no turn.
-    wait = come_back(limits[blocker], at, want, now, lead_time, ahead, ARGV[4] == "look" and #permits > 0)
+    wait = come_back(limits[blocker], at, want, now, lead_time, ahead, #permits, ARGV[4] == "look" and #permits > 0)
 end
 if #permits == 0 then
     return {DENIED, now, 0, 0, wait, blocker, effective_rules(limits)}

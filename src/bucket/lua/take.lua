@@ -48,7 +48,7 @@ if #limits > 0 then
     permits, at, blocker = grant(limits, want, from, math.min(from + within, now + lead_time + ahead))
     -- Where `within` is short, there may be permits just after it: the caller asks for them at once, without a turn.
     if at and (#permits == 0 or within >= ahead) then
-        wait = come_back(limits[blocker], at, want, now, lead_time, math.min(within, ahead))
+        wait = come_back(limits[blocker], at, want, now, lead_time, math.min(within, ahead), #permits)
     end
     taken = #permits
     if taken == 0 then

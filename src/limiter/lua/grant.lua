@@ -113,8 +113,9 @@ end
 -- unless a turn has only one permit.
 -- `ahead`: how long before it opens a permit of all limits may be granted. It is the smallest `ahead` of the limits.
 -- A larger one makes the node ask too early and be denied again and again.
+-- `got`: how many permits the call granted.
 -- `looks`: whether the call only looks at permits. Then it says how long to wait, and reserves no turn.
-local function come_back(limit, at, want, now, lead_time, ahead, looks)
+local function come_back(limit, at, want, now, lead_time, ahead, got, looks)
     local rule = limit.rule
     local share = math.min(want, admit[rule.algorithm].at_a_visit(rule, ahead))
     -- A permit opens at least `lead_time` after the call. For a single permit the node comes early, so
@@ -128,6 +129,11 @@ local function come_back(limit, at, want, now, lead_time, ahead, looks)
     end
     local step = share * rule.spacing
     if share > 1 then
+        if got > 0 and at - now < step / 8 then
+            -- The limit has more permits, and opens them in groups, much sooner than it frees permits. Turns as far apart as
+            -- freed permits would let the node wait for nothing.
+            return math.max(at - lead - now, 1000)
+        end
         step = step / 2
         if admit[rule.algorithm].in_lumps then
             -- Many permits open at one moment. A node that cannot use all of them leaves the rest to the next turn.
