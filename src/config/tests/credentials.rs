@@ -155,9 +155,9 @@ fn a_secret_that_is_too_short_to_be_hidden_is_told_from_one_that_is_not() {
     for (lines, secret, is_short) in [
         ("authorization_file = \"own\"", "Bearer abcde", true),
         ("authorization_file = \"own\"", "Bearer abcdef", false),
-        // The logins `refundd:abc` and `refundd:hunter2`.
+        // The logins `refundd:abc` and `refundd:opensesame`.
         ("authorization_file = \"own\"", "Basic cmVmdW5kZDphYmM=", true),
-        ("authorization_file = \"own\"", "Basic cmVmdW5kZDpodW50ZXIy", false),
+        ("authorization_file = \"own\"", "Basic cmVmdW5kZDpvcGVuc2VzYW1l", false),
         (inquiry, "abcde", true),
         (inquiry, "abcdef", false),
         (token, "abcde", true),
