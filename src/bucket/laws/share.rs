@@ -79,6 +79,21 @@ fn nodes_that_wait_as_long_as_they_must_leave_no_permit_unused() {
     }
 }
 
+/// Of a limit that is used up, each visit takes several permits. Asking for each permit would cost a claim for each.
+#[test]
+fn nodes_at_a_limit_that_is_used_up_take_several_permits_at_each_visit() {
+    let mut all = rules(&[100], Duration::from_secs(1));
+    all.extend(rules(&[600], Duration::from_mins(1)));
+    all.push(Rule { algorithm: Algorithm::TokenBucket { burst: 100 }, ..all[0].clone() });
+    let is_of_many =
+        |rule: &Rule| !rule.algorithm.is_paced() && rule.algorithm.burst().is_none_or(|burst| burst > 10);
+    for rule in all.into_iter().filter(is_of_many) {
+        let (share, calls) = share(std::slice::from_ref(&rule), 50, 20, 64, [4_000; 4]);
+        println!("{rule}, 20 nodes that want 64: share {share:.3}, calls a permit {calls:.2}");
+        assert!(calls <= 0.6, "20 nodes that want 64 need {calls:.2} calls a permit, {rule}");
+    }
+}
+
 #[test]
 fn a_node_that_asks_again_too_early_does_not_miss_its_turn() {
     // Where permits are rare, a node that misses its turn leaves a permit unused.

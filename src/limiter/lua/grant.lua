@@ -129,7 +129,7 @@ local function come_back(limit, at, want, now, lead_time, ahead, got, looks)
     end
     local step = share * rule.spacing
     if share > 1 then
-        if got > 0 and at - now < step / 8 then
+        if got > 0 and admit[rule.algorithm].in_lumps and left_of(limit, now) > 0 and at - now < step / 8 then
             -- The limit has more permits, and opens them in groups, much sooner than it frees permits. Turns as far apart as
             -- freed permits would let the node wait for nothing.
             return math.max(at - lead - now, 1000)
