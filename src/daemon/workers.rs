@@ -79,6 +79,7 @@ impl Workers {
         for name in gone {
             if let Some(old) = running.remove(&name) {
                 old.stop.cancel();
+                self.node.suspensions.forget_credentials(&name);
                 done.stopped.push(name);
             }
         }

@@ -152,12 +152,12 @@ impl Suspensions {
         self.change(channel, |causes| causes.unwritten.of(Refused::Credentials).forget());
     }
 
-    /// Notes that Postgres has a refusal that was noted until `noted`, and suspends the channel until `until`.
+    /// Notes that Postgres has this refusal, and suspends the channel until `until`.
     pub fn note_written(
         &self,
         channel: &ChannelName,
         refused: Refused,
-        noted: Instant,
+        noted: &NotedRefusal,
         until: Option<Until>,
     ) {
         self.change(channel, |causes| {

@@ -118,7 +118,7 @@ impl Node {
                 is_new.then_some(Until::Ended)
             }
         };
-        self.suspensions.note_written(name, refused, noted.until, suspended);
+        self.suspensions.note_written(name, refused, noted, suspended);
         Ok(())
     }
 

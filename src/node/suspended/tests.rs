@@ -114,9 +114,10 @@ fn a_refusal_that_postgres_has_not_got_stays_until_it_is_written_or_over() {
         (Refused::Requests, SuspendedBy::Cooling, Some(MINUTE)),
         (Refused::Credentials, SuspendedBy::Credentials, None),
     ] {
-        known.note(&acme(), refused, noted(until));
+        let refusal = noted(until);
+        known.note(&acme(), refused, refusal.clone());
         assert_eq!(read(Vec::new()), Leave::Suspended(Until::At(until)), "{refused:?}");
-        known.note_written(&acme(), refused, until, Some(Until::after(left)));
+        known.note_written(&acme(), refused, &refusal, Some(Until::after(left)));
         assert_eq!(read(Vec::new()), Leave::Free, "a person resumed it: {refused:?}");
         // Postgres took it, and this node has not seen the commit.
         known.note(&acme(), refused, noted(until));
@@ -131,16 +132,16 @@ fn a_refusal_that_postgres_has_not_got_stays_until_it_is_written_or_over() {
 fn one_task_writes_a_refusal_again_until_the_last_one_is_written() {
     let (known, refused) = (Suspensions::default(), Refused::Requests);
     assert!(!known.begin_retries(&acme(), refused), "there is none");
-    let (first, last) = (Instant::now() + MINUTE, Instant::now() + MINUTE * 2);
-    known.note(&acme(), refused, noted(first));
+    let (first, last) = (noted(Instant::now() + MINUTE), noted(Instant::now() + MINUTE * 2));
+    known.note(&acme(), refused, first.clone());
     assert!(known.begin_retries(&acme(), refused));
-    known.note(&acme(), refused, noted(last));
+    known.note(&acme(), refused, last.clone());
     assert!(!known.begin_retries(&acme(), refused), "a task does so already");
-    known.note_written(&acme(), refused, first, None);
-    assert_eq!(known.next_retry(&acme(), refused).map(|refusal| refusal.until), Some(last));
-    known.note_written(&acme(), refused, last, None);
+    known.note_written(&acme(), refused, &first, None);
+    assert_eq!(known.next_retry(&acme(), refused), Some(last.clone()));
+    known.note_written(&acme(), refused, &last, None);
     assert_eq!(known.next_retry(&acme(), refused), None);
-    known.note(&acme(), refused, noted(last));
+    known.note(&acme(), refused, last);
     assert!(known.begin_retries(&acme(), refused), "the task ended");
 }
 
@@ -164,6 +165,19 @@ fn the_last_refusal_is_written_and_shortens_no_other() {
     known.note(&acme(), refused, last.clone());
     let both = NotedRefusal { until: first.until, named_until: first.named_until, ..last };
     assert_eq!(known.next_retry(&acme(), refused), Some(both));
+}
+
+#[test]
+fn a_wait_that_the_bank_named_stays_though_a_longer_guess_is_written() {
+    let (known, refused) = (Suspensions::default(), Refused::Requests);
+    let guessed = noted(Instant::now() + MINUTE);
+    let half = Instant::now() + MINUTE / 2;
+    let named = NotedRefusal { named_until: Some(half), ..noted(half) };
+    known.note(&acme(), refused, guessed.clone());
+    known.note(&acme(), refused, named.clone());
+    known.note_written(&acme(), refused, &guessed, None);
+    assert!(known.begin_retries(&acme(), refused));
+    assert_eq!(known.next_retry(&acme(), refused), Some(named));
 }
 
 #[test]

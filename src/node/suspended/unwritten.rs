@@ -26,6 +26,23 @@ pub struct NotedRefusal {
     pub reason: String,
 }
 
+impl NotedRefusal {
+    /// Whether Postgres has the other refusal as well once it has this one.
+    fn covers(&self, other: &NotedRefusal) -> bool {
+        other.until <= self.until && other.named_until <= self.named_until && other.began <= self.began
+    }
+
+    /// Both as one: the later refusal, and the longer times.
+    fn and(self, later: NotedRefusal) -> NotedRefusal {
+        NotedRefusal {
+            until: self.until.max(later.until),
+            named_until: self.named_until.max(later.named_until),
+            began: self.began.max(later.began),
+            reason: later.reason,
+        }
+    }
+}
+
 /// The unwritten refusals of one channel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Unwritten {
@@ -33,10 +50,10 @@ pub(super) struct Unwritten {
     credentials: Note,
 }
 
-/// The unwritten refusals of one kind, as one.
+/// The unwritten refusals of one kind, the last one at the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Note {
-    refusal: Option<NotedRefusal>,
+    refusals: Vec<NotedRefusal>,
     /// Whether a task writes it again and again.
     is_retried: bool,
 }
@@ -74,29 +91,21 @@ impl Unwritten {
 
 impl Note {
     fn until(&self) -> Option<Instant> {
-        self.refusal.as_ref().map(|refusal| refusal.until)
+        self.refusals.iter().map(|refusal| refusal.until).max()
     }
 
-    /// Takes the last refusal in place of the others, which it does not shorten.
     pub fn add(&mut self, last: NotedRefusal) {
-        self.refusal = Some(match self.refusal.take() {
-            None => last,
-            Some(other) => NotedRefusal {
-                until: other.until.max(last.until),
-                named_until: other.named_until.max(last.named_until),
-                began: other.began.max(last.began),
-                reason: last.reason,
-            },
-        });
+        self.written(&last);
+        self.refusals.push(last);
     }
 
     pub fn forget(&mut self) {
-        self.refusal = None;
+        self.refusals.clear();
     }
 
-    /// What was noted until `noted` is written. A refusal that came since may last longer, and is not.
-    pub fn written(&mut self, noted: Instant) {
-        self.keep_if(|until| until > noted);
+    /// Postgres has this refusal. It may not have others that last longer, or whose requests began later.
+    pub fn written(&mut self, noted: &NotedRefusal) {
+        self.refusals.retain(|refusal| !noted.covers(refusal));
     }
 
     pub fn begin_retries(&mut self, now: Instant) -> bool {
@@ -105,13 +114,14 @@ impl Note {
         begins
     }
 
+    /// All that is left, as one refusal.
     pub fn next_retry(&mut self, now: Instant) -> Option<NotedRefusal> {
         self.keep_if(|until| until > now);
-        self.is_retried = self.refusal.is_some();
-        self.refusal.clone()
+        self.is_retried = !self.refusals.is_empty();
+        self.refusals.iter().cloned().reduce(NotedRefusal::and)
     }
 
-    fn keep_if(&mut self, keeps: impl FnOnce(Instant) -> bool) {
-        self.refusal = self.refusal.take().filter(|refusal| keeps(refusal.until));
+    fn keep_if(&mut self, mut keeps: impl FnMut(Instant) -> bool) {
+        self.refusals.retain(|refusal| keeps(refusal.until));
     }
 }
