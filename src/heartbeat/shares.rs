@@ -29,24 +29,31 @@ impl Heartbeat {
         });
         let first = std::mem::take(&mut self.shares_from).checked_rem(limits.len()).unwrap_or_default();
         limits.rotate_left(first);
-        let (began, mut locked) = (Instant::now(), 0);
+        let (began, mut locked, mut is_done) = (Instant::now(), 0, true);
         for (nth, several) in limits.chunks(Self::SHARES_AT_ONCE).enumerate() {
-            locked += match self.renew(several, Locked::Wait).await {
-                Err(error) if error.is_a_lock() => match self.renew(several, Locked::Skip).await {
-                    Err(error) if error.is_a_lock() => several.len(),
-                    done => done?,
-                },
-                done => done?,
+            let left = match self.renew(several, Locked::Skip).await {
+                Err(error) if error.is_a_lock() => several.to_vec(),
+                skipped => skipped?,
             };
+            // A statement that waits holds the locks that it has. So these limits wait one by one.
+            for limit in left.chunks(1) {
+                match self.renew(limit, Locked::Wait).await {
+                    Err(error) if error.is_a_lock() => locked += 1,
+                    done => drop(done?),
+                }
+                if began.elapsed() > Self::PATIENCE {
+                    break;
+                }
+            }
             if began.elapsed() > Self::PATIENCE {
-                self.shares_from = first + (nth + 1) * Self::SHARES_AT_ONCE;
+                (self.shares_from, is_done) = (first + (nth + 1) * Self::SHARES_AT_ONCE, false);
                 break;
             }
         }
         // Postgres answers, so the node lives and may lead.
-        if locked == 0 {
+        if locked == 0 && is_done {
             self.locked_shares.worked(|| tracing::info!("No lock holds shares of limits back any more"));
-        } else {
+        } else if locked > 0 {
             self.locked_shares.failed(|| {
                 tracing::warn!(
                     limits = locked,
@@ -57,8 +64,8 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// Keeps, or takes, a share of each of these limits. Answers of how many of them another transaction holds the lock.
-    async fn renew(&mut self, limits: &[Arc<Limit>], locked: Locked) -> Result<usize, StoreError> {
+    /// Keeps, or takes, a share of each of these limits. Answers those whose locks another transaction holds.
+    async fn renew(&mut self, limits: &[Arc<Limit>], locked: Locked) -> Result<Vec<Arc<Limit>>, StoreError> {
         for limit in limits {
             self.node.shares.give_up_older(limit);
         }
@@ -71,11 +78,11 @@ impl Heartbeat {
             }
         }
         let reserved = reserved?;
-        let (mut owned, mut skipped) = (Vec::new(), 0);
+        let (mut owned, mut skipped) = (Vec::new(), Vec::new());
         for (limit, reserved) in limits.iter().zip(&reserved) {
             // Nothing was changed: the share is good for as long as it was before.
             let Some(reserved) = reserved else {
-                skipped += 1;
+                skipped.push(Arc::clone(limit));
                 continue;
             };
             self.note_reserved(limit, reserved);

@@ -247,13 +247,22 @@ async fn two_nodes_that_ask_for_many_shares_in_any_order_never_wait_for_each_oth
 #[tokio::test]
 async fn a_limit_whose_shares_are_locked_costs_no_other_limit_its_share() {
     let scratch = Scratch::new().await;
-    let node = TestNode::start(&scratch, "a", &many(20)).await;
-    until("it has its shares", async || reserved_since(&scratch, 0).await == 20).await;
-    let mut other = scratch.connect().await;
-    let lock = "select pg_advisory_lock('refundd.limit_shares'::regclass::oid::integer, hashtext('l7'))";
-    other.execute(lock).await.unwrap();
-    let later = now_us(&scratch).await + 6_000_000;
-    until("the other shares are reserved again", async || reserved_since(&scratch, later).await >= 19).await;
-    assert_eq!(reserved_since(&scratch, later).await, 19, "nobody reserves the locked one");
-    node.stop().await;
+    let a = TestNode::start(&scratch, "a", &many(20)).await;
+    let b = TestNode::start(&scratch, "b", &many(20)).await;
+    until("both have their shares", async || reserved_since(&scratch, 0).await == 40).await;
+    for lock in [
+        "select pg_advisory_xact_lock('refundd.limit_shares'::regclass::oid::integer, hashtext('l7'))",
+        "select from refundd.limit_shares where limit_name = 'l7' for update",
+    ] {
+        let mut other = scratch.connect().await;
+        other.execute("begin").await.unwrap();
+        other.execute(lock).await.unwrap();
+        let later = now_us(&scratch).await + 6_000_000;
+        until("the other shares are reserved again", async || reserved_since(&scratch, later).await >= 38).await;
+        assert_eq!(reserved_since(&scratch, later).await, 38, "nobody reserves the locked one: {lock}");
+        other.execute("rollback").await.unwrap();
+        until("both have all shares again", async || reserved_since(&scratch, later).await == 40).await;
+    }
+    a.stop().await;
+    b.stop().await;
 }
