@@ -29,7 +29,7 @@ impl Node {
     /// How often to write a refusal again that Postgres did not take.
     const WRITE_AGAIN: Duration = Duration::from_secs(2);
     /// How long a node suspends a channel alone at least if the bank named no wait: long enough to write it once more.
-    const UNWRITTEN_WAIT: Duration = Duration::from_secs(10);
+    const UNWRITTEN_WAIT: Duration = Duration::from_secs(20);
     /// How long a node suspends a channel alone because of its credentials. Nobody can resume what Postgres does not
     /// have. After this time the next request shows whether the bank lets it in.
     const UNWRITTEN_CREDENTIALS: Duration = Duration::from_mins(10);

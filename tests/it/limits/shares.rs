@@ -258,7 +258,8 @@ async fn a_limit_whose_shares_are_locked_costs_no_other_limit_its_share() {
         other.execute("begin").await.unwrap();
         other.execute(lock).await.unwrap();
         let later = now_us(&scratch).await + 6_000_000;
-        until("the other shares are reserved again", async || reserved_since(&scratch, later).await >= 38).await;
+        until("the other shares are reserved again", async || reserved_since(&scratch, later).await >= 38)
+            .await;
         assert_eq!(reserved_since(&scratch, later).await, 38, "nobody reserves the locked one: {lock}");
         other.execute("rollback").await.unwrap();
         until("both have all shares again", async || reserved_since(&scratch, later).await == 40).await;
