@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 use crate::lock::locked;
 
 use keeping::Keeps;
-pub use ledger::{Account, Arrival, Kind, Ledger};
+pub use ledger::{Account, Arrival, Kind, Ledger, hash_of};
 pub use pace::{Fullest, Stretch, Usage};
 use script::Script;
 pub use script::{Ending, Step};

@@ -1,7 +1,6 @@
 //! Handles one request: enters it in the ledger, pays or not, and answers or not.
 
 use std::borrow::Cow;
-use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use serde::Deserialize;
 
 use super::gate::refusal;
-use super::ledger::{Arrival, Execution, Kind};
+use super::ledger::{Arrival, Execution, Kind, hash_of};
 use super::orders::obey;
 use super::script::{Ending, Script, Step};
 use super::signature::Received;
@@ -161,8 +160,6 @@ async fn answer(wire: &Wire, step: Step) -> Result<Response<Full<Bytes>>, HangUp
 /// Reads the body, takes the next step of the script, and moves the money if the step says so.
 fn decide(books: &mut Books, entry: usize, received: &Received<'_>) -> Step {
     let order: Order<'_> = serde_json::from_slice(received.body).unwrap_or_default();
-    let mut hash = DefaultHasher::new();
-    hash.write(received.body);
     let Books { ledger, scripts, tokens, .. } = books;
     let Arrival { channel, key, at_us, .. } = ledger.arrivals[entry].clone();
     let script = scripts.get_mut(&channel);
@@ -193,7 +190,7 @@ fn decide(books: &mut Books, entry: usize, received: &Received<'_>) -> Step {
     let arrival = &mut ledger.arrivals[entry];
     arrival.refund_ref = order.refund_ref.as_ref().into();
     arrival.amount_minor = order.amount_minor;
-    arrival.body_hash = hash.finish();
+    arrival.body_hash = hash_of(received.body);
     arrival.paid = step.pays && step.pays_after.is_zero();
     arrival.executing = step.pays && !step.pays_after.is_zero();
     arrival.refused = step.refuses;

@@ -198,6 +198,17 @@ fn answers_are_cut_garbled_reset_or_never_come() {
     );
 }
 
+#[test]
+fn who_knows_a_body_knows_its_hash_in_the_ledger() {
+    let bank = PretendBank::start_here().unwrap();
+    post(&mut connect(&bank), "R-1");
+    let sent = request("R-1", "key-R-1");
+    let (_, body) = sent.split_once("\r\n\r\n").unwrap();
+    let ledger = bank.close();
+    assert_eq!(ledger.all()[0].body_hash, hash_of(body.as_bytes()));
+    assert_ne!(ledger.all()[0].body_hash, hash_of(body.replace("1250", "1251").as_bytes()));
+}
+
 #[tokio::test]
 async fn a_request_that_breaks_off_has_still_arrived() {
     let bank = PretendBank::start_here().unwrap();
