@@ -77,10 +77,11 @@ async fn main() -> anyhow::Result<ExitCode> {
     enough.cancel();
     let mut acknowledged = by_sql.await??;
     let http = by_http.await??;
-    acknowledged.saved.extend(flood.await??);
+    acknowledged.offered.extend(flood.await??);
     acknowledged.permits = test_caller.await?? + slow_test_caller.await??;
-    acknowledged.saved.extend(http.saved);
+    acknowledged.offered.extend(http.offered);
     acknowledged.cancelled.extend(http.cancelled);
+    acknowledged.to_cancel.extend(http.to_cancel);
     acknowledged.doubtful += http.doubtful;
     world.heal().await?;
     let left = verdict::drain(&world, Duration::from_mins(3)).await?;

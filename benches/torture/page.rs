@@ -49,7 +49,7 @@ pub fn print(
         "\nseed {}: {} s, {faults} faults; {} refunds acknowledged, {} cancelled, {} in doubt; {} rows, {} attempts, {} requests, {} of them inquiries",
         plan.seed,
         took.as_secs(),
-        acknowledged.saved.len(),
+        acknowledged.saved().count(),
         acknowledged.cancelled.len(),
         acknowledged.doubtful,
         verdict.refunds,

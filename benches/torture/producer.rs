@@ -1,7 +1,8 @@
 //! The producers save refunds: in batches by SQL, and one by one over HTTP. They cancel some, and give some a
-//! deadline. One producer floods the channels without a limit. Only this module records which refunds refundd acknowledged.
+//! deadline. One producer floods the channels without a limit. Only this module records what the
+//! producers saved, and which refunds refundd acknowledged.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +15,70 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use jiff::{SignedDuration, Timestamp};
 use refundd::refund::{Money, NewRefund, State};
+use refundd::store::Saved;
 use tokio_util::sync::CancellationToken;
 
-use crate::channels::CHANNELS;
+use crate::channels::{self, CHANNELS, Channel};
 use crate::world::World;
 
-/// Everything that refundd acknowledged to the producers and to the test caller.
+/// The currency of all refunds.
+pub const CURRENCY: &str = "EUR";
+
+/// One refund as its producer wanted to save it.
+#[derive(Debug)]
+pub struct Offered {
+    pub channel: &'static Channel,
+    pub amount_minor: i64,
+    /// In microseconds since 1970.
+    pub deadline_us: Option<i64>,
+    /// Whether refundd acknowledged that it is saved.
+    pub is_saved: bool,
+}
+
+/// Everything that the producers and the test caller wanted, and that refundd acknowledged to them.
 #[derive(Debug, Default)]
 pub struct Acknowledged {
-    pub saved: HashSet<String>,
+    /// Each refund that a producer tried to save, by its refund ref.
+    pub offered: HashMap<String, Offered>,
     pub cancelled: HashSet<String>,
+    /// Refunds with a cancel that was sent, whatever the answer was.
+    pub to_cancel: HashSet<String>,
     /// Refunds that may have been saved, but no answer came.
     pub doubtful: usize,
     /// Permits that were granted to the test caller.
     pub permits: usize,
+}
+
+impl Acknowledged {
+    /// The refunds that refundd acknowledged as saved.
+    pub fn saved(&self) -> impl Iterator<Item = &str> {
+        self.offered.iter().filter(|(_, offered)| offered.is_saved).map(|(name, _)| name.as_str())
+    }
+}
+
+/// The bank's name for the payment of a refund. Each refund has its own.
+pub fn payment_ref(name: &str) -> String {
+    format!("P-{name}")
+}
+
+/// Saves a batch. A producer without an answer saves the batch again.
+async fn save(world: &World, batch: Vec<NewRefund>, offered: &mut HashMap<String, Offered>) {
+    let answers = loop {
+        if let Ok(answers) = world.store.save(&batch).await {
+            break answers;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    for (refund, answer) in batch.into_iter().zip(answers) {
+        let Some(channel) = channels::named(refund.channel.as_str()) else { continue };
+        let as_offered = Offered {
+            channel,
+            amount_minor: refund.money.amount_minor,
+            deadline_us: refund.deadline_at.map(Timestamp::as_microsecond),
+            is_saved: matches!(answer, Saved::Created(_) | Saved::Same(_)),
+        };
+        offered.insert(refund.refund_ref, as_offered);
+    }
 }
 
 /// Keeps refunds waiting in every channel until `enough`, and returns the acknowledged ones.
@@ -54,11 +105,7 @@ pub async fn by_sql(
                     refund(channel.name, &format!("S-{number}"), &mut dice)
                 })
                 .collect::<anyhow::Result<_>>()?;
-            // A producer without an answer saves the batch again.
-            while world.store.save(&batch).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            acknowledged.saved.extend(batch.into_iter().map(|refund| refund.refund_ref));
+            save(&world, batch, &mut acknowledged.offered).await;
         }
     }
     Ok(acknowledged)
@@ -67,15 +114,15 @@ pub async fn by_sql(
 /// The time between two batches of the flood.
 const BATCH_EVERY: Duration = Duration::from_millis(200);
 
-/// Saves `rate` refunds a second for the channels without a limit until `enough`, and returns the acknowledged ones. A
+/// Saves `rate` refunds a second for the channels without a limit until `enough`, and returns them. A
 /// channel in which refunds of ten seconds wait gets none.
 pub async fn flood(
     world: Arc<World>,
     mut dice: fastrand::Rng,
     rate: u32,
     enough: CancellationToken,
-) -> anyhow::Result<HashSet<String>> {
-    let mut saved = HashSet::new();
+) -> anyhow::Result<HashMap<String, Offered>> {
+    let mut offered = HashMap::new();
     let free: Vec<&str> = CHANNELS.iter().filter(|c| c.limit.is_none()).map(|c| c.name).collect();
     let each = rate as usize * BATCH_EVERY.as_millis() as usize / 1000 / free.len();
     let mut full: Vec<String> = Vec::new();
@@ -101,12 +148,9 @@ pub async fn flood(
         if batch.is_empty() {
             continue;
         }
-        while world.store.save(&batch).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        saved.extend(batch.into_iter().map(|refund| refund.refund_ref));
+        save(&world, batch, &mut offered).await;
     }
-    Ok(saved)
+    Ok(offered)
 }
 
 fn refund(channel: &str, name: &str, dice: &mut fastrand::Rng) -> anyhow::Result<NewRefund> {
@@ -114,8 +158,8 @@ fn refund(channel: &str, name: &str, dice: &mut fastrand::Rng) -> anyhow::Result
     Ok(NewRefund {
         refund_ref: name.to_owned(),
         channel: channel.to_owned().try_into()?,
-        payment_ref: format!("P-{name}"),
-        money: Money { amount_minor: dice.i64(1..100_000), currency: "EUR".to_owned() },
+        payment_ref: payment_ref(name),
+        money: Money { amount_minor: dice.i64(1..100_000), currency: CURRENCY.to_owned() },
         payload: None,
         due_at: None,
         deadline_at: deadline.map(|in_a_while| Timestamp::now() + in_a_while),
@@ -135,14 +179,15 @@ pub async fn by_http(
     let mut acknowledged = Acknowledged::default();
     let mut number = 0_usize;
     // A slow channel could not send as many refunds as come this way.
-    let quick: Vec<&str> = CHANNELS.iter().filter(|c| c.waiting > 100).map(|c| c.name).collect();
+    let quick: Vec<&'static Channel> = CHANNELS.iter().filter(|c| c.waiting > 100).collect();
     while !enough.is_cancelled() {
         tokio::time::sleep(Duration::from_millis(dice.u64(5..40))).await;
         number += 1;
-        let name = format!("H-{number}");
+        let (name, amount_minor) = (format!("H-{number}"), 1 + i64::try_from(number)?);
+        let channel = quick[dice.usize(..quick.len())];
         let body = serde_json::json!({
-            "refund_ref": name, "channel": quick[dice.usize(..quick.len())], "payment_ref": "P-1",
-            "amount_minor": 1 + number, "currency": "EUR",
+            "refund_ref": name, "channel": channel.name, "payment_ref": payment_ref(&name),
+            "amount_minor": amount_minor, "currency": CURRENCY,
         });
         // A producer without an answer repeats the request at another node. It gives up after three attempts.
         let mut place = None;
@@ -153,16 +198,19 @@ pub async fn by_http(
                 break;
             }
         }
+        let offered = Offered { channel, amount_minor, deadline_us: None, is_saved: place.is_some() };
+        acknowledged.offered.insert(name.clone(), offered);
         let Some(place) = place else {
             acknowledged.doubtful += 1;
             continue;
         };
-        acknowledged.saved.insert(name.clone());
         if dice.u8(..20) == 0
             && let Some(node) = world.somewhere(&mut dice)
-            && let Some((200, _)) = post(&client, node, &format!("{place}/cancel"), String::new()).await
         {
-            acknowledged.cancelled.insert(name);
+            acknowledged.to_cancel.insert(name.clone());
+            if let Some((200, _)) = post(&client, node, &format!("{place}/cancel"), String::new()).await {
+                acknowledged.cancelled.insert(name);
+            }
         }
     }
     Ok(acknowledged)

@@ -4,6 +4,7 @@
 //! was sent, and what the bank answered.
 
 mod late;
+mod owed;
 mod pace;
 pub mod rows;
 mod story;
@@ -77,7 +78,7 @@ pub fn compare(
         ..Verdict::default()
     };
     let stories = story::all(ledger, rows, &mut verdict);
-    for name in acknowledged.saved.iter().filter(|name| !rows.by_ref.contains_key(*name)) {
+    for name in acknowledged.saved().filter(|name| !rows.by_ref.contains_key(*name)) {
         verdict.add("lost", format!("{name} was acknowledged and is not there"));
     }
     for name in stories.keys().filter(|name| !rows.by_ref.contains_key(**name)) {
@@ -94,6 +95,7 @@ pub fn compare(
         let said = said.get(name.as_str()).map_or(&[][..], Vec::as_slice);
         story.judge_row(name, row, said, &mut verdict);
         story.judge_repeats(name, row.channel, said, &mut verdict);
+        owed::judge(name, row, story, rows, acknowledged, &mut verdict);
     }
     for name in ledger.altered() {
         verdict.add("altered", name.to_owned());

@@ -15,9 +15,16 @@ use crate::world::World;
 /// A refund's row.
 #[derive(Debug)]
 pub struct Row {
+    pub id: i64,
     pub channel: &'static Channel,
     pub state: String,
+    pub created_us: i64,
+    /// `None` for a refund that has not come to an end.
+    pub settled_us: Option<i64>,
 }
+
+/// Refund ref, channel, state, key, id, creation, end.
+type Read = (String, String, String, String, i64, i64, Option<i64>);
 
 /// A request in the journal: its kind, its process, and when its first byte was checked.
 #[derive(Debug)]
@@ -55,7 +62,10 @@ pub struct Rows {
 /// Limit, window, number, refund, caller.
 type Permit = (String, i64, i32, Option<String>, Option<String>);
 
-const REFUNDS: &str = "select refund_ref, channel, state, request_id::text from refundd.refunds";
+const REFUNDS: &str = "
+    select refund_ref, channel, state, request_id::text, id, (extract(epoch from created_at) * 1000000)::bigint,
+           (extract(epoch from settled_at) * 1000000)::bigint
+      from refundd.refunds";
 const OPEN: &str = "select refund_ref, channel, state, request_id::text from refundd.refunds
                      where state in ('ready', 'sending', 'unknown', 'accepted')";
 const PERMITS: &str = "
@@ -101,11 +111,10 @@ impl Rows {
             address_changed,
         };
         // Millions of rows: none is kept twice.
-        let mut refunds =
-            sqlx::query_as::<_, (String, String, String, String)>(REFUNDS).fetch(&mut connection);
-        while let Some((name, of, state, key)) = refunds.try_next().await? {
+        let mut refunds = sqlx::query_as::<_, Read>(REFUNDS).fetch(&mut connection);
+        while let Some((name, of, state, key, id, created_us, settled_us)) = refunds.try_next().await? {
             rows.refs.insert(key, name.clone());
-            rows.by_ref.insert(name, Row { channel: channel(&of)?, state });
+            rows.by_ref.insert(name, Row { id, channel: channel(&of)?, state, created_us, settled_us });
         }
         drop(refunds);
         let mut journal =
