@@ -6,8 +6,14 @@
 //! Around a change the looser of the old and the new law counts. So zero spans above the law proves little if most
 //! spans lay around a change. [`Judged::plain`] therefore says which spans stood under one law alone.
 
+mod intervals;
+mod longer;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+pub use intervals::Intervals;
+pub use longer::judge_longer;
 
 /// The promise of a limit to the bank: at most `permits` arrivals in each span of `per`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
