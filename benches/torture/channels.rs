@@ -66,8 +66,8 @@ pub struct Inquiry {
     pub limit: Option<&'static str>,
 }
 
-/// How long a node waits for an answer of the bank.
-pub const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a node waits for an answer of the bank, in microseconds, as the files say.
+pub const TIMEOUT_US: i64 = 2_000_000;
 
 /// Settings of every channel: retries and probes come soon and leases are short, so that a short run sees many of each.
 const QUICK: &str = "lease = \"8s\"\ncool_down = \"500ms\"\nretry = { base = \"200ms\", cap = \"2s\", sends = 100 }\nbreaker = { probe = \"1s\" }\n";

@@ -170,7 +170,7 @@ async fn lies(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
     };
     // A forger whose connection broke may have forged a lot until then.
     let until = if forged.is_ok() { "" } else { ", until its connection broke" };
-    world.record_fault(format!("Redis {what}{until}"), from_us);
+    world.record_forgery(forger.key, format!("Redis {what}{until}"), from_us);
     Ok(())
 }
 

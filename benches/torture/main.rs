@@ -35,6 +35,10 @@ use tokio_util::sync::CancellationToken;
 use verdict::Rows;
 use world::{NODES, World};
 
+/// How long the nodes run on after the last refund has come to an end, so that late repeats reach the bank and are judged.
+/// Longer than a lease of 8 s, and than the 10 s before a first inquiry.
+const WATCH: Duration = Duration::from_secs(15);
+
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let plan = Plan::read()?;
@@ -85,6 +89,8 @@ async fn main() -> anyhow::Result<ExitCode> {
     acknowledged.doubtful += http.doubtful;
     world.heal().await?;
     let left = verdict::drain(&world, Duration::from_mins(3)).await?;
+    println!("watching the banks for {} s more: nothing may be repeated late", WATCH.as_secs());
+    tokio::time::sleep(WATCH).await;
     let stalls = stalls.all();
 
     let (mut ended_badly, mut logs) = (Vec::new(), Vec::new());

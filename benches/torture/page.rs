@@ -58,8 +58,8 @@ pub fn print(
         verdict.inquiries
     );
     println!(
-        "{} spans, {} of them under one law; fullest against its limit {:.3}; {left} left open",
-        verdict.spans, verdict.plain, verdict.worst
+        "{} spans, {} of them under one law, and {} of several `per`; fullest against its limit {:.3}; {left} left open",
+        verdict.spans, verdict.plain, verdict.longer, verdict.worst
     );
     println!(
         "another service: {} permits, {} requests; {} requests late by a stop of their node's process",

@@ -3,6 +3,7 @@
 //! It never believes refundd's own records. Only the bank's ledger says whether a refund was executed, how often it
 //! was sent, and what the bank answered.
 
+mod excuses;
 mod late;
 mod owed;
 mod pace;
@@ -33,6 +34,8 @@ pub struct Verdict {
     pub spans: usize,
     /// Spans that stood under one law alone.
     pub plain: usize,
+    /// Spans of several `per`, of limits with a burst or with windows.
+    pub longer: usize,
     /// The fullest span divided by the most that its limit allowed.
     pub worst: f64,
     /// Sent again after the bank had refused the refund for now.
@@ -89,12 +92,12 @@ pub fn compare(
             verdict.add("disagrees", format!("{name} was cancelled, so they said, and is {}", row.state));
         }
     }
-    let never = Story::default();
+    let (never, silent) = (Story::default(), excuses::silent(faults, frozen));
     for (name, row) in &rows.by_ref {
         let story = stories.get(name.as_str()).unwrap_or(&never);
         let said = said.get(name.as_str()).map_or(&[][..], Vec::as_slice);
         story.judge_row(name, row, said, &mut verdict);
-        story.judge_repeats(name, row.channel, said, &mut verdict);
+        story.judge_repeats(name, row.channel, said, &silent, &mut verdict);
         owed::judge(name, row, story, rows, acknowledged, &mut verdict);
     }
     for name in ledger.altered() {
@@ -103,7 +106,13 @@ pub fn compare(
     pace::permits(&stories, rows, &mut verdict);
     pace::test_callers(ledger, rows, &mut verdict);
     for tested in &limits.all {
-        pace::pace(tested, ledger, rows, frozen, &mut verdict);
+        pace::pace(tested, ledger, rows, (faults, frozen), &mut verdict);
+    }
+    let cut = excuses::cut(faults);
+    for at_us in
+        ledger.unreadable().iter().copied().filter(|at_us| !cut.touch(&(*at_us..at_us.saturating_add(1))))
+    {
+        verdict.add("others", format!("no hand cut what came at {at_us}, and the bank could not read it"));
     }
     for fault in faults.iter().filter(|fault| fault.kind.starts_with("VIOLATION")) {
         verdict.add("others", fault.kind.clone());

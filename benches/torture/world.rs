@@ -64,6 +64,8 @@ pub struct Frozen {
 #[derive(Debug, Clone)]
 pub struct Fault {
     pub kind: String,
+    /// The key in Redis of the limit about which somebody forged something.
+    pub forged: Option<String>,
     pub from_us: i64,
     pub healed_us: i64,
 }
@@ -275,7 +277,12 @@ impl World {
 
     /// Records a fault that began at `from_us` and is healed now.
     pub fn record_fault(&self, kind: impl Into<String>, from_us: i64) {
-        lock(&self.faults).push(Fault { kind: kind.into(), from_us, healed_us: now_us() });
+        lock(&self.faults).push(Fault { kind: kind.into(), forged: None, from_us, healed_us: now_us() });
+    }
+
+    /// Records that somebody forged what Redis says about the limit under `key`, from `from_us` until now.
+    pub fn record_forgery(&self, key: String, kind: String, from_us: i64) {
+        lock(&self.faults).push(Fault { kind, forged: Some(key), from_us, healed_us: now_us() });
     }
 
     /// Records decisions that people are about to send.

@@ -62,7 +62,7 @@ fn judge_requests(
         if rows.refs.get(&*arrival.key).is_none_or(|of_key| of_key != name) {
             verdict.add("altered", format!("{name} under {}, a key that is not its own", arrival.key));
         }
-        if channels::named(&arrival.channel).is_none_or(|channel| channel.name != row.channel.name) {
+        if channels::named(&arrival.channel).is_some_and(|channel| channel.name != row.channel.name) {
             let (at, channel) = (&arrival.channel, row.channel.name);
             verdict.add("altered", format!("{name} of {channel}: a request about it came to {at}"));
         }

@@ -4,18 +4,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use playground::bank::{Arrival, Kind, Ledger};
-use playground::judge::{Judged, judge, judge_numbers};
+use playground::judge::{Judged, judge, judge_longer, judge_numbers};
 use playground::rule::TestAlgorithm;
 
 use super::rows::Rows;
 use super::story::Story;
-use super::{Verdict, late};
+use super::{Verdict, excuses, late};
 use crate::channels::{self, CHANNELS};
 use crate::limits::TestedLimit;
 use crate::test_caller;
 use crate::world::{Fault, Frozen};
 
-/// The limit of a request; `None` for a channel without a limit.
+/// The spans that are judged beside those of one `per`, as multiples of it.
+const LONGER: &[u32] = &[2, 5, 10];
+
+/// The limit of a request; `None` for a channel without a limit. `story` reports channels that nobody made.
 fn limit_of(arrival: &Arrival) -> Option<&'static str> {
     if let Some(limit) = test_caller::limit_of(&arrival.channel) {
         return Some(limit);
@@ -65,7 +68,13 @@ pub fn test_callers(ledger: &Ledger, rows: &Rows, verdict: &mut Verdict) {
 }
 
 /// Checks that no span of a limit contains more than allowed, sends and inquiries together.
-pub fn pace(tested: &TestedLimit, ledger: &Ledger, rows: &Rows, frozen: &[Frozen], verdict: &mut Verdict) {
+pub fn pace(
+    tested: &TestedLimit,
+    ledger: &Ledger,
+    rows: &Rows,
+    (faults, frozen): (&[Fault], &[Frozen]),
+    verdict: &mut Verdict,
+) {
     let of_it = ledger.all().iter().filter(|arrival| limit_of(arrival) == Some(tested.limit));
     let mut times = Vec::new();
     for arrival in of_it {
@@ -82,13 +91,21 @@ pub fn pace(tested: &TestedLimit, ledger: &Ledger, rows: &Rows, frozen: &[Frozen
             tested.rule.law(),
         ));
     }
-    for judged in judged {
-        verdict.spans += 1;
-        verdict.plain += usize::from(judged.plain);
+    let unsteady = excuses::unsteady(tested.limit, faults);
+    let longer = judge_longer(&times, &tested.periods, LONGER, &unsteady);
+    verdict.spans += judged.len();
+    verdict.plain += judged.iter().filter(|judged| judged.plain).count();
+    verdict.longer += longer.len();
+    for judged in judged.into_iter().chain(longer) {
         verdict.worst = verdict.worst.max(judged.share());
         if judged.is_above() {
             let Judged { start_us, per, count, most, .. } = judged;
-            let requests = contents(tested, ledger, rows, start_us..judged.end_us());
+            // Each list is read from the whole ledger. A longer span has too many requests to read them in a report.
+            let requests = if per > tested.rule.per {
+                String::new()
+            } else {
+                contents(tested, ledger, rows, start_us..judged.end_us())
+            };
             verdict.add(
                 "over the limit",
                 format!("{}: {count} of {most} within {per:?} from {start_us}\n{requests}", tested.limit),

@@ -7,10 +7,12 @@
 use std::collections::HashMap;
 
 use playground::bank::{Arrival, Kind, Ledger};
+use playground::judge::Intervals;
 
 use super::Verdict;
+use super::excuses::LEEWAY_US;
 use super::rows::{Row, Rows};
-use crate::channels::{Channel, OnUnknown, TIMEOUT};
+use crate::channels::{self, Channel, OnUnknown, TIMEOUT_US};
 use crate::test_caller;
 
 /// The requests about one refund, in the order in which they came.
@@ -20,10 +22,16 @@ pub struct Story<'a> {
     pub inquiries: Vec<&'a Arrival>,
 }
 
-/// The stories of all refunds, by refund ref. A request with an unknown key is a violation.
+/// The stories of all refunds, by refund ref. A request with an unknown key is a violation. So is one to a channel that
+/// nobody made: no limit would count it.
 pub fn all<'a>(ledger: &'a Ledger, rows: &'a Rows, verdict: &mut Verdict) -> HashMap<&'a str, Story<'a>> {
     let mut stories: HashMap<&str, Story<'_>> = HashMap::new();
     for arrival in ledger.all().iter().filter(|arrival| test_caller::limit_of(&arrival.channel).is_none()) {
+        if channels::named(&arrival.channel).is_none() {
+            let Arrival { kind, key, channel, .. } = arrival;
+            verdict
+                .add("without a permit", format!("{kind:?} of {key} came to {channel}, which has no limit"));
+        }
         let by_key = rows.refs.get(&*arrival.key).map(String::as_str);
         // The body may never have arrived, so the key is used too.
         let name = Some(&*arrival.refund_ref).filter(|name| !name.is_empty()).or(by_key);
@@ -47,10 +55,19 @@ fn is_refusal_for_now(answered: Option<u16>) -> bool {
     matches!(answered, Some(401 | 403 | 407 | 425 | 429 | 503))
 }
 
-/// Whether a send was over at a time: it was answered, or the node left, or the node's time-out had passed.
-fn is_over(send: &Arrival, at_us: i64) -> bool {
-    let timed_out_us = send.at_us + micros(TIMEOUT);
-    [send.ended_us, send.left_us, Some(timed_out_us)].into_iter().flatten().any(|over_us| over_us <= at_us)
+/// Whether a send was over when the next one came: it was answered, or its node had left.
+///
+/// The bank sees late that a node leaves: its thread and that of the way may have to wait, while the kernel dates the
+/// next send. So after the node's time-out it is enough that the bank saw the end soon. In a silent time the bank may
+/// see the end much later, or never. Only then the time-out alone counts.
+fn is_over(send: &Arrival, next: &Arrival, silent: &Intervals) -> bool {
+    let gives_up_us = send.at_us + TIMEOUT_US;
+    let latest_us = (gives_up_us + LEEWAY_US).max(next.handled_us);
+    let over_us = [send.ended_us, send.left_us].into_iter().flatten().min();
+    over_us.is_some_and(|over_us| over_us <= next.at_us)
+        || gives_up_us <= next.at_us
+            && (over_us.is_some_and(|over_us| over_us <= latest_us)
+                || silent.touch(&(send.at_us..gives_up_us)))
 }
 
 fn micros(span: std::time::Duration) -> i64 {
@@ -74,8 +91,16 @@ impl Story<'_> {
         by_itself || by_inquiry
     }
 
-    /// Judges each send after the first against the sends before it. `said` is when people said "not executed".
-    pub fn judge_repeats(&self, name: &str, channel: &Channel, said: &[i64], verdict: &mut Verdict) {
+    /// Judges each send after the first against the sends before it. `said` is when people said "not executed", and in
+    /// the `silent` times the bank may not have seen that a node left.
+    pub fn judge_repeats(
+        &self,
+        name: &str,
+        channel: &Channel,
+        said: &[i64],
+        silent: &Intervals,
+        verdict: &mut Verdict,
+    ) {
         let mut said = said.to_vec();
         // A person has cleared all sends before this index.
         let mut cleared = 0;
@@ -114,8 +139,9 @@ impl Story<'_> {
                     );
                 }
             }
-            if !earlier.iter().all(|sent| is_over(sent, send.at_us)) {
-                verdict.add("two at once", format!("{name} of {}", channel.name));
+            if !earlier.iter().all(|sent| is_over(sent, send, silent)) {
+                let lines = self.lines(send.at_us);
+                verdict.add("two at once", format!("{name} of {}\n{lines}", channel.name));
             }
         }
     }
