@@ -17,7 +17,7 @@ use super::orders::obey;
 use super::script::{Ending, Script, Step};
 use super::signature::Received;
 use super::wire::{self, Wire};
-use super::{Books, House};
+use super::{BankSays, Books, House};
 
 /// Closes the connection without an answer.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +82,7 @@ pub(super) async fn handle(
             pending_until_us: 0,
             refused: false,
             answered: None,
+            says: BankSays::Nothing,
             ended_us: None,
             left_us: None,
         };
@@ -197,10 +198,8 @@ fn decide(books: &mut Books, entry: usize, received: &Received<'_>) -> Step {
     if !step.pending_for.is_zero() {
         arrival.pending_until_us = arrival.at_us.saturating_add(micros(step.pending_for));
     }
-    arrival.answered = match step.ending {
-        Ending::Whole | Ending::CutAfter(_) => Some(step.status.as_u16()),
-        Ending::Raw(_) | Ending::Reset | Ending::Silence => None,
-    };
+    arrival.answered = step.answered();
+    arrival.says = BankSays::to_send(&step, order.amount_minor);
     step
 }
 
@@ -225,10 +224,8 @@ fn inquire(
         Some((execution, first)) if !is_overlooked => step_for(&books.ledger, execution, first, false),
         _ => Step::answers(404, r#"{"error":"not found"}"#),
     });
-    let answered = match step.ending {
-        Ending::Whole | Ending::CutAfter(_) => Some(step.status.as_u16()),
-        Ending::Raw(_) | Ending::Reset | Ending::Silence => None,
-    };
+    let sent = books.ledger.sends_under(key).find(|send| !send.refund_ref.is_empty());
+    let says = BankSays::to_inquiry(&step, sent.map(|send| send.amount_minor));
     let arrival = Arrival {
         at_us,
         handled_us: wire::now_us(),
@@ -244,7 +241,8 @@ fn inquire(
         executing: false,
         pending_until_us: 0,
         refused: false,
-        answered,
+        answered: step.answered(),
+        says,
         ended_us: None,
         left_us: None,
     };

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::BankSays;
+
 /// One request that reached the bank.
 #[derive(Debug, Clone)]
 pub struct Arrival {
@@ -42,11 +44,21 @@ pub struct Arrival {
     pub refused: bool,
     /// The status the bank sent, or was about to send; `None` for silence and for a reset.
     pub answered: Option<u16>,
+    /// What that answer says about the refund.
+    pub says: BankSays,
     /// When the bank was about to answer or to hang up, in microseconds since 1970. `None` while the bank handles the
     /// request, when the bank stays silent, and when the caller left first.
     pub ended_us: Option<i64>,
     /// When the bank saw that the caller had left before the answer, in microseconds since 1970.
     pub left_us: Option<i64>,
+}
+
+impl Arrival {
+    /// What the bank's answer said to its caller: nothing if the caller left before the answer. Whether the caller read the
+    /// answer, the bank cannot know.
+    pub fn told(&self) -> BankSays {
+        if self.ended_us.is_some() { self.says } else { BankSays::Nothing }
+    }
 }
 
 /// Whether a request is a send or an inquiry.

@@ -174,6 +174,7 @@ mod tests {
             pending_until_us: 0,
             refused: false,
             answered: Some(200),
+            says: crate::bank::BankSays::Executed,
             ended_us: None,
             left_us: None,
         };

@@ -125,6 +125,18 @@ impl Step {
         Step::answers(307, "").with_header(header::LOCATION, to)
     }
 
+    /// A proxy before the bank does not know the way: its own 404 with a page. It says nothing about the refund.
+    #[must_use]
+    pub fn proxy_404() -> Step {
+        Step::answers(404, "<html><h1>404 Not Found</h1></html>")
+    }
+
+    /// A gateway before the bank does not know the way: its own 404 in JSON. It says nothing about the refund.
+    #[must_use]
+    pub fn gateway_404() -> Step {
+        Step::answers(404, r#"{"message":"no Route matched with those values"}"#)
+    }
+
     /// Never answers and does not pay.
     #[must_use]
     pub fn silence() -> Step {
@@ -147,6 +159,14 @@ impl Step {
     #[must_use]
     pub fn writes(bytes: &'static [u8]) -> Step {
         Step { ending: Ending::Raw(bytes), ..Step::answers(200, "") }
+    }
+
+    /// The status of the answer, also of one that is cut; `None` without an answer.
+    pub(super) fn answered(&self) -> Option<u16> {
+        match self.ending {
+            Ending::Whole | Ending::CutAfter(_) => Some(self.status.as_u16()),
+            Ending::Raw(_) | Ending::Reset | Ending::Silence => None,
+        }
     }
 
     /// The same answer, but the bank pays.
