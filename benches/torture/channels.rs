@@ -168,9 +168,12 @@ impl Inquiry {
     fn key(&self, channel: &str) -> String {
         let Inquiry { not_found_is_final, grace, limit } = self;
         let limits = limit.map(|limit| format!(", limits = [\"{limit}\"]")).unwrap_or_default();
+        // Where "not found" is final, the bank's own text tells it from the JSON of a gateway.
+        let own = ", not_found = { pointer = \"/error\", equals = \"not found\" }";
+        let own = if *not_found_is_final { own } else { "" };
         format!(
             "inquiry = {{ url = \"http://{{bank}}/{channel}/refunds/{{request_id}}\", \
-             not_found_is_final = {not_found_is_final}, grace = \"{}s\"{limits} }}\n",
+             not_found_is_final = {not_found_is_final}, grace = \"{}s\"{limits}{own} }}\n",
             grace.as_secs()
         )
     }

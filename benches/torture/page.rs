@@ -145,7 +145,7 @@ pub async fn keep(
         .iter()
         .map(|a| {
             format!(
-                "{},{},{:?},{},{},{},{},{:?},{:?},{:?}",
+                "{},{},{:?},{},{},{},{},{:?},{:?},{:?},{:?}",
                 a.at_us,
                 a.channel,
                 a.kind,
@@ -155,7 +155,8 @@ pub async fn keep(
                 a.paid,
                 a.answered,
                 a.ended_us,
-                a.left_us
+                a.left_us,
+                a.says
             )
         })
         .collect();

@@ -101,7 +101,7 @@ async fn spoil_inquiries(world: &World, dice: &mut fastrand::Rng, channel: &Chan
     let ((bank, name), from_us) = (counter(world, dice, channel), now_us());
     let name = name.as_str();
     let rejected = || Step::answers(200, r#"{"status":"rejected"}"#);
-    let (kind, step) = match dice.u8(..12) {
+    let (kind, step) = match dice.u8(..14) {
         0 => ("bank asked: hangs", Step::silence()),
         1 => ("bank asked: resets", Step::resets()),
         2 => ("bank asked: rubbish", Step::garbage()),
@@ -119,6 +119,9 @@ async fn spoil_inquiries(world: &World, dice: &mut fastrand::Rng, channel: &Chan
             ("bank asked: does not find what it has", Step::answers(404, r#"{"error":"not found"}"#))
         }
         10 => ("bank asked: 401, then resumed", Step::unauthorised()),
+        // Also where "not found" is final: only the bank's own word is.
+        11 => ("bank asked: a proxy's 404", Step::proxy_404()),
+        12 => ("bank asked: a gateway's 404", Step::gateway_404()),
         _ => (
             "bank asked: slow trouble",
             Step::answers(502, "").after(Duration::from_millis(dice.u64(300..3_000))),

@@ -1,7 +1,7 @@
 //! Compares each refund with what its producer wanted: the content of its sends, and the cause of its end.
 
 use jiff::Timestamp;
-use playground::bank::{Arrival, hash_of};
+use playground::bank::{BankSays, hash_of};
 
 use super::Verdict;
 use super::rows::{Row, Rows};
@@ -93,12 +93,9 @@ fn body(name: &str, row: &Row, offered: &Offered) -> String {
     )
 }
 
-/// Whether the bank rejected the refund for good: it answered a send so, or an inquiry about a send that it refused.
+/// Whether the bank rejected the refund for good, in an answer to a send or to an inquiry.
 fn is_rejected(story: &Story<'_>) -> bool {
-    let was_told = |refused: &Arrival| {
-        story.inquiries.iter().any(|asked| asked.channel == refused.channel && asked.answered == Some(200))
-    };
-    story.sends.iter().any(|send| send.answered == Some(422) || (send.refused && was_told(send)))
+    story.sends.iter().chain(&story.inquiries).any(|request| request.told() == BankSays::Rejected)
 }
 
 /// Whether the refund's deadline had passed when it came to its end.

@@ -1,12 +1,16 @@
 //! The requests about one refund at the bank, and whether each was allowed.
 //!
 //! This module repeats the rules by the bank's ledger alone. A send may be repeated when the bank's answer proves
-//! that it executed nothing. "Not found" proves that only where it is final, and only after the grace. Where the bank
-//! remembers keys, the same request may come again while it does.
+//! that it executed nothing. "Not found" proves that only where it is final, only after the grace, and only in the
+//! bank's own words. Where the bank remembers keys, the same request may come again while it does.
+//!
+//! An answer counts from the moment when the bank gave it, if the caller was still there. The ledger does not know
+//! whether the caller read it. So a node that died just then, and another that sends again without knowing the answer,
+//! are not told from a node that knew it. The answer is true all the same, so no money moves twice.
 
 use std::collections::HashMap;
 
-use playground::bank::{Arrival, Kind, Ledger};
+use playground::bank::{Arrival, BankSays, Kind, Ledger};
 use playground::judge::Intervals;
 
 use super::Verdict;
@@ -51,7 +55,7 @@ pub fn all<'a>(ledger: &'a Ledger, rows: &'a Rows, verdict: &mut Verdict) -> Has
 }
 
 /// Whether this status proves that the bank executed nothing.
-fn is_refusal_for_now(answered: Option<u16>) -> bool {
+pub(super) fn is_refusal_for_now(answered: Option<u16>) -> bool {
     matches!(answered, Some(401 | 403 | 407 | 425 | 429 | 503))
 }
 
@@ -76,14 +80,14 @@ fn micros(span: std::time::Duration) -> i64 {
 
 impl Story<'_> {
     /// Whether the bank had proved by then that it did not and will not execute this send.
-    fn is_disproved(&self, send: &Arrival, channel: &Channel, by_us: i64) -> bool {
+    pub(super) fn is_disproved(&self, send: &Arrival, channel: &Channel, by_us: i64) -> bool {
         let by_itself =
             is_refusal_for_now(send.answered) && send.ended_us.is_some_and(|ended| ended <= by_us);
         let by_inquiry = channel.final_after().is_some_and(|grace| {
             self.inquiries.iter().any(|inquiry| {
                 // The inquiry must go to the bank of this send.
                 inquiry.channel == send.channel
-                    && inquiry.answered == Some(404)
+                    && inquiry.told() == BankSays::NotFound
                     && inquiry.at_us >= send.at_us + micros(grace)
                     && inquiry.ended_us.is_some_and(|ended| ended <= by_us)
             })
@@ -91,8 +95,9 @@ impl Story<'_> {
         by_itself || by_inquiry
     }
 
-    /// Judges each send after the first against the sends before it. `said` is when people said "not executed", and in
-    /// the `silent` times the bank may not have seen that a node left.
+    /// Judges each send after the first against the sends before it. `said` is when people said "not executed", in
+    /// decisions that refundd accepted or left without an answer. In the `silent` times the bank may not have seen that
+    /// a node left.
     pub fn judge_repeats(
         &self,
         name: &str,
@@ -147,13 +152,15 @@ impl Story<'_> {
     }
 
     /// All requests about the refund, one line each, in milliseconds relative to `of_us`.
-    fn lines(&self, of_us: i64) -> String {
+    pub(super) fn lines(&self, of_us: i64) -> String {
         let mut all: Vec<&Arrival> = self.sends.iter().chain(&self.inquiries).copied().collect();
         all.sort_by_key(|arrival| arrival.at_us);
         let lines = all.into_iter().map(|arrival| {
             let at_ms = (arrival.at_us - of_us) as f64 / 1000.0;
-            let Arrival { channel, kind, attempt, paid, answered, .. } = arrival;
-            format!("  {at_ms:>9.1} ms  {channel} {kind:?} {attempt}, answered {answered:?}, paid {paid}")
+            let Arrival { channel, kind, attempt, paid, answered, says, .. } = arrival;
+            format!(
+                "  {at_ms:>9.1} ms  {channel} {kind:?} {attempt}, answered {answered:?} ({says:?}), paid {paid}"
+            )
         });
         lines.collect::<Vec<_>>().join("\n")
     }
@@ -184,9 +191,10 @@ impl Story<'_> {
         if state == "cancelled" && self.sends.iter().any(|send| open(&send)) {
             verdict.add("disagrees", format!("{name} is cancelled, and may have been executed"));
         }
-        // A refusal of a later send says nothing about the earlier ones, which may have been executed.
-        let was_answered = self.inquiries.iter().any(|inquiry| inquiry.answered == Some(200));
-        if state == "failed" && !was_answered && self.sends.iter().rev().skip(1).any(|send| open(&send)) {
+        // A refusal of a later send says nothing about the earlier ones, which may have been executed. Only the bank's
+        // "rejected" to an inquiry does.
+        let was_told = self.inquiries.iter().any(|inquiry| inquiry.told() == BankSays::Rejected);
+        if state == "failed" && !was_told && self.sends.iter().rev().skip(1).any(|send| open(&send)) {
             verdict.add("disagrees", format!("{name} of {} failed by what a repeat came to", channel.name));
         }
     }
