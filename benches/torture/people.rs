@@ -20,6 +20,8 @@ use crate::channels::CHANNELS;
 use crate::producer::Http;
 use crate::world::{Decision, World, now_us};
 
+/// The reply to a decision of which no whole answer came.
+const NO_REPLY: &str = "no answer";
 /// After this time the bank executes no earlier send: the longest grace, and some more.
 const SETTLED_US: i64 = 16_000_000;
 
@@ -43,7 +45,15 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
         let has_moved = text("reason").starts_with("address_changed:");
         if dice.u8(..3) == 0 {
             let named = json!({ "id": id, "version": version });
-            wishes.push((named, Decision { refund_ref, version, again: !executed, has_moved, said_us: 0 }));
+            let decision = Decision {
+                refund_ref,
+                version,
+                again: !executed,
+                has_moved,
+                said_us: 0,
+                replies: Vec::new(),
+            };
+            wishes.push((named, decision));
         }
     }
     for again in [true, false] {
@@ -63,16 +73,29 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
         for decision in &mut decisions {
             decision.said_us = now_us();
         }
-        world.decided(decisions);
         for _ in 0..dice.usize(1..=3) {
             let results = answers(&client, world, dice, "/v1/review", &body).await;
+            let mut proposed: Vec<Value> = Vec::new();
+            let mut of_them: Vec<&mut Decision> = Vec::new();
+            for (named, decision) in named.iter().zip(&mut decisions) {
+                let result = result_of(results.as_deref(), named);
+                decision.note(result);
+                if let Some(proposal) = result.and_then(proposal) {
+                    proposed.push(proposal);
+                    of_them.push(decision);
+                }
+            }
             tokio::time::sleep(Duration::from_millis(dice.u64(..1_500))).await;
-            let proposed: Vec<Value> = results.iter().filter_map(proposal).collect();
-            if !proposed.is_empty() {
-                let body = json!({ "proposals": proposed, "reason": "the bank's own list says so", "by": "torture too" });
-                answers(&client, world, dice, "/v1/proposals/approve", &body).await;
+            if proposed.is_empty() {
+                continue;
+            }
+            let body = json!({ "proposals": &proposed, "reason": "the bank's own list says so", "by": "torture too" });
+            let results = answers(&client, world, dice, "/v1/proposals/approve", &body).await;
+            for (named, decision) in proposed.iter().zip(of_them) {
+                decision.note(result_of(results.as_deref(), named));
             }
         }
+        world.decided(decisions);
     }
     Ok(())
 }
@@ -97,7 +120,10 @@ pub async fn move_refunds(world: &World, dice: &mut fastrand::Rng) -> anyhow::Re
     let mut moved = false;
     for _ in 0..dice.usize(1..=2) {
         let results = answers(&client, world, dice, &format!("/v1/channels/{from}/move"), &body).await;
-        moved |= results.iter().any(|result| result.get("result").is_some_and(|result| result == "moved"));
+        moved |= results
+            .iter()
+            .flatten()
+            .any(|result| result.get("result").is_some_and(|result| result == "moved"));
     }
     if moved {
         world.record_fault("refunds moved to another channel", from_us);
@@ -111,21 +137,41 @@ async fn page(client: &Http, world: &World, dice: &mut fastrand::Rng, path: &str
     page.as_ref().and_then(|page| page.get("refunds")).and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-/// Sends decisions, approvals or moves; returns what became of each.
+/// Sends decisions, approvals or moves; returns what became of each, or `None` if no whole answer came.
 async fn answers(
     client: &Http,
     world: &World,
     dice: &mut fastrand::Rng,
     path: &str,
     body: &Value,
-) -> Vec<Value> {
-    let answer = ask(client, world, dice, path, Some(body)).await;
-    let results = answer.as_ref().and_then(|answer| answer.get("results")).and_then(Value::as_array);
-    let results = results.cloned().unwrap_or_default();
+) -> Option<Vec<Value>> {
+    let answer = ask(client, world, dice, path, Some(body)).await?;
+    let results = answer.get("results")?.as_array()?.clone();
     for result in &results {
         world.answered(result.get("result").and_then(Value::as_str).unwrap_or("nothing"));
     }
-    results
+    Some(results)
+}
+
+/// The result about the refund or the proposal that has this id.
+fn result_of<'a>(results: Option<&'a [Value]>, named: &Value) -> Option<&'a Value> {
+    let id = named.get("id")?;
+    results?.iter().find(|result| result.get("id") == Some(id))
+}
+
+impl Decision {
+    /// Keeps what refundd answered beside the decision.
+    fn note(&mut self, result: Option<&Value>) {
+        let reply = result.and_then(|result| result.get("result")).and_then(Value::as_str);
+        self.replies.push(reply.unwrap_or(NO_REPLY).to_owned());
+    }
+
+    /// Whether refundd accepted the decision, or may have. One that is only proposed, or about an older version, moves
+    /// nothing.
+    pub fn may_count(&self) -> bool {
+        let may = ["decided", "approved", "not_decided", NO_REPLY];
+        self.replies.iter().any(|reply| may.contains(&reply.as_str()))
+    }
 }
 
 /// The proposal that a decision became, as an approval names it.

@@ -46,7 +46,7 @@ pub struct Verdict {
     pub under_the_key: usize,
     /// Sent again after a person had said that it was not executed.
     pub after_decision: usize,
-    /// Decisions of people to send again, each refund and version once.
+    /// Decisions of people to send again that may have counted, each refund and version once.
     pub decisions: usize,
     /// The violations of each promise, each with a description.
     pub violations: BTreeMap<&'static str, Vec<String>>,
@@ -121,10 +121,11 @@ pub fn compare(
 }
 
 /// For each refund, when people first decided to send it again, once for each version that a page showed. Repeated
-/// decisions about one version allow one send in total.
+/// decisions about one version allow one send in total. A decision that refundd refused, such as one about an older
+/// version, allows nothing.
 fn said(decisions: &[Decision]) -> HashMap<&str, Vec<i64>> {
     let mut first: BTreeMap<(&str, i64), i64> = BTreeMap::new();
-    for decision in decisions.iter().filter(|decision| decision.again) {
+    for decision in decisions.iter().filter(|decision| decision.again && decision.may_count()) {
         let said = first.entry((&decision.refund_ref, decision.version)).or_insert(decision.said_us);
         *said = decision.said_us.min(*said);
     }

@@ -82,6 +82,8 @@ pub struct Decision {
     pub has_moved: bool,
     /// When it was first sent.
     pub said_us: i64,
+    /// What refundd answered, in order: to the decision, and to its approval by a second person.
+    pub replies: Vec<String>,
 }
 
 pub fn now_us() -> i64 {
@@ -285,7 +287,7 @@ impl World {
         lock(&self.faults).push(Fault { kind, forged: Some(key), from_us, healed_us: now_us() });
     }
 
-    /// Records decisions that people are about to send.
+    /// Records decisions that people have sent.
     pub fn decided(&self, decisions: Vec<Decision>) {
         lock(&self.decisions).extend(decisions);
     }
