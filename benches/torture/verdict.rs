@@ -3,6 +3,7 @@
 //! It never believes refundd's own records. Only the bank's ledger says whether a refund was executed, how often it
 //! was sent, and what the bank answered.
 
+mod cause;
 mod excuses;
 mod late;
 mod owed;
@@ -99,6 +100,7 @@ pub fn compare(
         story.judge_row(name, row, said, &mut verdict);
         story.judge_repeats(name, row.channel, said, &silent, &mut verdict);
         owed::judge(name, row, story, rows, acknowledged, &mut verdict);
+        cause::judge(name, row, story, faults, &mut verdict);
     }
     for name in ledger.altered() {
         verdict.add("altered", name.to_owned());

@@ -18,13 +18,15 @@ pub struct Row {
     pub id: i64,
     pub channel: &'static Channel,
     pub state: String,
+    /// What refundd says about a refund that has not come to an end. It is printed, and proves nothing.
+    pub reason: Option<String>,
     pub created_us: i64,
     /// `None` for a refund that has not come to an end.
     pub settled_us: Option<i64>,
 }
 
-/// Refund ref, channel, state, key, id, creation, end.
-type Read = (String, String, String, String, i64, i64, Option<i64>);
+/// Refund ref, channel, state, key, id, creation, end, reason.
+type Read = (String, String, String, String, i64, i64, Option<i64>, Option<String>);
 
 /// A request in the journal: its kind, its process, and when its first byte was checked.
 #[derive(Debug)]
@@ -64,7 +66,7 @@ type Permit = (String, i64, i32, Option<String>, Option<String>);
 
 const REFUNDS: &str = "
     select refund_ref, channel, state, request_id::text, id, (extract(epoch from created_at) * 1000000)::bigint,
-           (extract(epoch from settled_at) * 1000000)::bigint
+           (extract(epoch from settled_at) * 1000000)::bigint, case when settled_at is null then reason end
       from refundd.refunds";
 const OPEN: &str = "select refund_ref, channel, state, request_id::text from refundd.refunds
                      where state in ('ready', 'sending', 'unknown', 'accepted')";
@@ -112,9 +114,12 @@ impl Rows {
         };
         // Millions of rows: none is kept twice.
         let mut refunds = sqlx::query_as::<_, Read>(REFUNDS).fetch(&mut connection);
-        while let Some((name, of, state, key, id, created_us, settled_us)) = refunds.try_next().await? {
+        while let Some((name, of, state, key, id, created_us, settled_us, reason)) =
+            refunds.try_next().await?
+        {
             rows.refs.insert(key, name.clone());
-            rows.by_ref.insert(name, Row { id, channel: channel(&of)?, state, created_us, settled_us });
+            rows.by_ref
+                .insert(name, Row { id, channel: channel(&of)?, state, reason, created_us, settled_us });
         }
         drop(refunds);
         let mut journal =
