@@ -85,6 +85,16 @@ impl Bucket {
         buckets.into_iter().map(|bucket| Ok(bucket?.depth)).collect()
     }
 
+    /// Whether this failure means that no bucket can be reached now: all are on one server, and it is away. A loop over
+    /// many channels then ends, because each further call may wait a second for the same server.
+    pub fn is_away_by(&self, error: &BucketError) -> bool {
+        match error {
+            BucketError::Ask { source, .. } => self.server.is_lost_by(source),
+            BucketError::WrongServer { .. } => true,
+            BucketError::Url(_) | BucketError::Memory(_) | BucketError::Reply { .. } => false,
+        }
+    }
+
     async fn look(
         &self,
         purpose: Purpose,

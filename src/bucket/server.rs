@@ -24,7 +24,7 @@ use super::script::Verb;
 use crate::steady;
 use cluster::Cluster;
 pub use kind::WrongServer;
-use link::Link;
+use link::{Link, is_the_end};
 pub use trust::ServerTrust;
 
 /// The mistake in an address, as the end of a sentence; `None` for an address that can be opened. The text never quotes the
@@ -155,6 +155,15 @@ impl Server {
             Server::Redis(_) | Server::Cluster(_) => steady::ahead_us(),
             // Both count by the clock of `now`.
             Server::Memory(_) | Server::Simulated(_) => 0,
+        }
+    }
+
+    /// Whether this failure of one call means that calls about other keys fail, too. A cluster may have lost one master
+    /// alone, and calls to that master then fail at once.
+    pub fn is_lost_by(&self, error: &RedisError) -> bool {
+        match self {
+            Server::Cluster(_) => false,
+            Server::Redis(_) | Server::Memory(_) | Server::Simulated(_) => is_the_end(error),
         }
     }
 

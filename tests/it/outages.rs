@@ -2,6 +2,7 @@
 //! cells of the matrix are measured by `make outages`.
 
 mod logins;
+mod many_channels;
 mod refusals;
 mod rows;
 
