@@ -60,7 +60,6 @@ impl DuePoller {
         let mut looked: Option<Instant> = None;
         loop {
             let started = Instant::now();
-            let pass = self.node.progress.pass(Self::name(purpose));
             let due_result = if self.node.leads() { self.find_due().await } else { Ok(()) };
             let sleeping = self.wake_ups.sleeping();
             // Look less often at many channels: a thousand of them every two seconds.
@@ -74,7 +73,6 @@ impl DuePoller {
             } else {
                 Ok(())
             };
-            drop(pass);
             failing.note(
                 &due_result.and(wake_result),
                 |error| {
@@ -91,9 +89,11 @@ impl DuePoller {
         }
     }
 
-    /// Finds channels with something due and a low bucket, and nudges the feeder or fills the bucket.
+    /// Finds channels with something due and a low bucket, and nudges the feeder or fills the bucket. While the one
+    /// server of all buckets is away, the rest is left for the next round.
     async fn find_due(&mut self) -> Result<(), ServerError> {
         let purpose = self.wake_ups.purpose();
+        let looking = self.node.progress.pass(Self::name(purpose));
         let due = match purpose {
             Purpose::Send => self.node.store.channels_with_due().await?,
             Purpose::Inquire => self.node.store.channels_with_due_inquiries().await?,
@@ -108,6 +108,7 @@ impl DuePoller {
             due.iter().filter_map(|name| ChannelName::new(name).ok()).filter(|c| !well_filled(c)).collect();
         let mut away = Ok(());
         let depths = self.node.bucket.depths(purpose, &due).await;
+        drop(looking);
         for (channel, depth) in due.iter().zip(depths) {
             let depth = match depth {
                 Ok(depth) => depth,
@@ -129,11 +130,17 @@ impl DuePoller {
                     }
                 }
                 Purpose::Inquire => {
+                    // The fills of ten thousand channels take a minute. So only a fill that does not end is stuck.
+                    let _filling = self.node.progress.pass(Self::name(purpose));
                     let capacity = self.wake_ups.capacity();
                     let ids = self.node.store.due_inquiries(channel, capacity).await?;
                     let filled = self.node.bucket.fill_for(purpose, channel, &ids, End::Back, capacity).await;
                     if let Err(error) = filled {
+                        let is_away = self.node.bucket.is_away_by(&error);
                         away = Err(error.into());
+                        if is_away {
+                            break;
+                        }
                     }
                 }
             }
@@ -145,6 +152,7 @@ impl DuePoller {
 
     /// Wakes the channel workers whose bucket has ids.
     async fn find_filled(&self, channels: &[ChannelName]) -> Result<(), ServerError> {
+        let _looking = self.node.progress.pass(Self::name(self.wake_ups.purpose()));
         let mut away = Ok(());
         let depths = self.node.bucket.depths(self.wake_ups.purpose(), channels).await;
         for (channel, depth) in channels.iter().zip(depths) {

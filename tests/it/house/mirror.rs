@@ -19,7 +19,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/send.rs", "run", "send.rs", 0x890c_3597),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x3353_005d),
     ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0xad39_f9ea),
-    ("src/due_poller.rs", "find_due", "inquiries.rs", 0x9d3d_f4a4),
+    ("src/due_poller.rs", "find_due", "inquiries.rs", 0x4305_9c6b),
     ("src/feeder.rs", "fill_one", "housekeeping.rs", 0x7ddb_5c44),
     ("src/node/restoring.rs", "restore", "restoring.rs", 0xf91f_7f29),
     ("src/node/restoring.rs", "catch_up", "restoring.rs", 0x85cb_aa6f),

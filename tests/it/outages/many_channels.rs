@@ -8,6 +8,7 @@ use playground::Weather;
 use playground::forward::Forward;
 use redis::{ErrorKind, RedisError, Value};
 use refundd::bucket::{Bucket, Purpose, SimulatedServer};
+use refundd::due_poller::DuePoller;
 use refundd::feeder::Feeder;
 use refundd::metrics::Metrics;
 use refundd::node::Node;
@@ -143,6 +144,22 @@ async fn a_feeder_tries_no_further_bucket_when_redis_goes_silent_in_the_middle()
     assert!(fills <= WIDTH * passes, "{fills} fills in {passes} passes");
     node.stop.cancel();
     feeder.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_due_poller_tries_no_further_bucket_when_redis_goes_silent_in_the_middle() {
+    let scratch = Scratch::new().await;
+    with_due(&scratch, EmptyRedis::CHANNELS).await;
+    scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now()").await;
+    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()").await;
+    let redis = Arc::new(EmptyRedis { is_silent: true, ..EmptyRedis::default() });
+    let node = redis.node(&scratch);
+    node.set_leads(true);
+    let poller = tokio::spawn(DuePoller::new(node.clone(), WakeUps::of_inquiries()).run());
+    let (fills, passes) = redis.second_pass().await;
+    assert!((1..=passes).contains(&fills), "{fills} fills in {passes} passes");
+    node.stop.cancel();
+    poller.await.unwrap();
 }
 
 #[tokio::test]
