@@ -33,6 +33,8 @@ revoke all on schema refundd from refundd_node;
 
 grant usage on schema refundd to refundd_node;
 grant select on all tables in schema refundd to refundd_node;
+-- To compare sequences with the ids in their tables. Inserts of ids need no right on them.
+grant select on all sequences in schema refundd to refundd_node;
 
 -- Functions by their names. Those with their owner's rights create and drop the days of the ledger and the months of the
 -- journal, and drop events, as long as refundd.retention says, write decisions and proposals, move refunds to

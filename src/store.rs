@@ -18,6 +18,7 @@ mod checkup;
 mod claim;
 mod connections;
 mod cooling;
+mod copies;
 mod copy;
 mod deadlines;
 mod desk;
@@ -78,6 +79,7 @@ pub use channels::{LeftBehind, Published, RunningChannel};
 pub use checkup::Checkup;
 pub use claim::{ClaimRequest, Claimed};
 pub use cooling::Refusal;
+pub use copies::{CollationVersion, IdSequence, Replication};
 pub use deadlines::Forecast;
 pub use desk::{AnswerSecond, BankOfNode, NodeRow, PermitSecond, ReviewFilter};
 pub use differences::Differences;
@@ -157,6 +159,7 @@ fn timestamp(row: &PgRow, column: &'static str) -> Option<jiff::Timestamp> {
 pub fn statements() -> Vec<(&'static str, &'static str)> {
     [
         save::STATEMENTS,
+        copies::STATEMENTS,
         copy::STATEMENTS,
         foresee::STATEMENTS,
         look::STATEMENTS,

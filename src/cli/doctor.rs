@@ -6,6 +6,7 @@
 mod banks;
 mod certificates;
 mod clocks;
+mod copies;
 mod finding;
 mod host;
 mod postgres;

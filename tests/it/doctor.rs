@@ -1,6 +1,7 @@
 //! `refundd doctor`: each finding is provoked on real servers, and a healthy set-up has none.
 
 mod banks;
+mod copies;
 mod machine;
 mod postgres;
 mod redis;
@@ -95,6 +96,8 @@ async fn a_healthy_set_up_has_no_findings_and_nothing_is_sent_or_spent() {
         ("postgres.settings", "connections"),
         ("postgres.schema", "version"),
         ("postgres.rights", "no others"),
+        ("postgres.data", "one way on every host"),
+        ("postgres.data", "no sequence is behind"),
         ("postgres.tls", "Unix socket"),
         ("redis.reach", "version"),
         ("redis.settings", "noeviction"),

@@ -7,6 +7,7 @@ use secrecy::ExposeSecret;
 
 use super::certificates;
 use super::clocks::ClockSample;
+use super::copies;
 use super::finding::Finding;
 use crate::bucket::is_this_host;
 use crate::certificate::first_end;
@@ -53,9 +54,10 @@ pub(super) async fn findings(
         }
         Err(error) => findings.push(unread(SETTINGS, &error)),
     }
-    let (rights, schema) = tokio::join!(rights(&store), schema(&store));
+    let (rights, schema, copies) = tokio::join!(rights(&store), schema(&store), copies::findings(&store));
     findings.extend(rights);
     findings.push(schema);
+    findings.extend(copies);
     (findings, clock)
 }
 
