@@ -71,6 +71,11 @@ async fn a_dump_restores_whole_its_chains_hold_and_nodes_go_on_with_it() {
     let error = scratch.sql_error("delete from refundd.refunds").await;
     assert!(error.to_string().contains("is kept for ever"), "{error}");
 
+    // The step of the runbook by which no id of a lost refund is given again.
+    let step = "select setval('refundd.refunds_id_seq'";
+    let step = include_str!("../../docs/runbook.md").split('`').find(|span| span.starts_with(step)).unwrap();
+    scratch.sql(step).await;
+
     let sent = scratch.bank.look(|ledger| ledger.all().len());
     let node = TestNode::start(&scratch, "b", UNLIMITED).await;
     until("the node knows the pause", async || {
@@ -84,5 +89,7 @@ async fn a_dump_restores_whole_its_chains_hold_and_nodes_go_on_with_it() {
         scratch.bank.look(|ledger| ledger.all().len()) == sent + 10
     })
     .await;
+    let first = scratch.number("select min(id) from refundd.refunds where refund_ref like 'T-%'").await;
+    assert!(first > 1_000_000_000, "{first}");
     node.stop().await;
 }
