@@ -140,12 +140,13 @@ const EVIDENCE_OF: &str = "
           from refundd.attempts where refund_id = i.id order by id desc limit $2) a
      order by a.refund_id, a.id";
 
+// Living nodes in the order in which they lead, as in `sql/heartbeat.sql`.
 const NODES: &str = "
     select split_part(node, '#', 1) as name, version, bucket, cardinality(channels) as channels, config_digest,
            (extract(epoch from started_at) * 1000000)::bigint as started_us,
            (extract(epoch from seen_at) * 1000000)::bigint as seen_us,
            seen_at > now() - interval '4 seconds' as lives, standing ->> 'redis' as redis_trouble
-      from refundd.nodes order by seen_at > now() - interval '4 seconds' desc, started_at, node";
+      from refundd.nodes order by seen_at > now() - interval '4 seconds' desc, nullif(started_at, seen_at) nulls last, node";
 
 const BANKS: &str = "
     select split_part(n.node, '#', 1) as node, b.key as channel, b.value ->> 'unreachable' as unreachable,

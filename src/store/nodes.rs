@@ -18,7 +18,7 @@ pub struct Liveness<'a> {
     /// `None` leaves the channels and the digest as they are, so that no heartbeat writes ten thousand names.
     pub channels: Option<&'a [ChannelName]>,
     pub config_digest: &'a str,
-    /// A node without Redis cannot lead.
+    /// A node without Redis leads only while no living node has Redis.
     pub redis_is_away: bool,
     pub bucket: BucketKind,
     /// `None` leaves the report as it is.
@@ -76,7 +76,7 @@ pub struct Peers {
 }
 
 impl Store {
-    /// Writes that this node lives, and reads the other nodes. The node that has lived longest leads.
+    /// Writes that this node lives, and reads the other nodes. The oldest node that has Redis leads.
     pub async fn heartbeat(&self, liveness: &Liveness<'_>) -> Result<Peers, StoreError> {
         let query = bind!(
             HEARTBEAT,
@@ -107,7 +107,8 @@ impl Store {
             .map(|row| row.get("node"));
         let others = || rows.iter().filter(|r| r.get::<&str, _>("node") != liveness.node);
         Ok(Peers {
-            leads: rows.first().is_none_or(|r| r.get::<&str, _>("node") == liveness.node),
+            // The first heartbeat of a node does not see the node's own row yet.
+            leads: rows.get(at).map_or(rows.is_empty(), |own| own.get("leads")),
             // The statement answers the row from before this heartbeat. So a heartbeat without channels shows whether
             // the row still has them.
             is_known: liveness.channels.is_some()

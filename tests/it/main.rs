@@ -31,6 +31,7 @@ mod doors;
 mod events;
 mod faults;
 mod forged;
+mod heartbeat;
 mod house;
 mod http;
 mod inquiry;

@@ -1,4 +1,4 @@
--- heartbeat: writes this node's liveness row, and answers the living nodes, the oldest first.
+-- heartbeat: writes this node's liveness row, and answers the living nodes, the oldest first, and which of them leads.
 -- :channels        what it runs, null to leave the row's channels and digest as they are
 -- :status_report   of its channels, null to leave the row's report as it is
 -- :settings        the other sections of its file that a reload takes over, null to leave those of the row
@@ -11,13 +11,19 @@
                settings = coalesce(:settings::text::jsonb, n.settings),
                channels = case when :channels::text[] is null then n.channels else excluded.channels end,
                config_digest = case when :channels::text[] is null then n.config_digest else excluded.config_digest end,
-               -- A node that cannot reach Redis becomes the youngest node, so that another node leads.
+               -- While a node cannot reach Redis, its `started_at` equals its `seen_at`. So it is younger than each node that has Redis.
                started_at = case when :redis_is_away then now() else n.started_at end
     ), revived as (
         -- A node that was taken for dead is back: its channels are not retired any more.
         update refundd.channels set retired_at = null
          where channel = any(:channels::text[]) and retired_at is not null
     )
-    select node, config_digest, bucket from refundd.nodes
+    -- The oldest node with Redis leads. If all have lost Redis, the first by name leads: ages change with each heartbeat then.
+    -- The statement reads this node's row from before this heartbeat, so whether it has Redis comes from the parameter.
+    select node, config_digest, bucket,
+           row_number() over (
+               order by case when node <> :node then nullif(started_at, seen_at) when not :redis_is_away then started_at end nulls last, node
+           ) = 1 as leads
+      from refundd.nodes
      where seen_at > now() - interval '4 seconds' and node <> :node or node = :node
      order by started_at, node
