@@ -31,8 +31,12 @@ pub struct Heartbeat {
     written: Option<Arc<Running>>,
     heartbeats: u32,
     differing: Vec<String>,
-    /// How many other nodes lived at the last heartbeat.
+    /// How many other nodes lived when last compared.
     others: usize,
+    /// When Postgres last took this node's liveness row.
+    written_at: Option<Instant>,
+    /// Until then a node that seems to have left may only be late itself.
+    unsure_until: Option<Instant>,
     /// The limits of which this node has no share, and why, as last logged.
     without_share: HashMap<LimitName, ReservedShare>,
     /// Whether another transaction holds a lock on shares that this node asked for.
@@ -52,6 +56,12 @@ impl Heartbeat {
     const PERIOD: Duration = Duration::from_millis(400);
     /// How often, at most, to write the liveness row.
     const WRITE_EVERY: Duration = Duration::from_secs(1);
+    /// A heartbeat that comes so long after the last one is late. A node counts as living for 4 s, and this is less: the row of
+    /// another node may have been older than this node's row when an outage began.
+    const IS_LATE: Duration = Duration::from_secs(2);
+    /// So long after a late heartbeat every living node has written its row again: a node gives a lost answer up after 4 s, and its
+    /// next heartbeat follows within 1.4 s.
+    const SURE_AFTER: Duration = Duration::from_secs(6);
     /// Every fifth heartbeat carries the status report, which can be long. So does one heartbeat between two of these,
     /// after something began or ceased to bind a channel.
     const REPORT_EVERY: u32 = 5;
@@ -66,6 +76,8 @@ impl Heartbeat {
             heartbeats: 0,
             differing: Vec::new(),
             others: 0,
+            written_at: None,
+            unsure_until: None,
             without_share: HashMap::new(),
             locked_shares: Failing::default(),
             shares_from: 0,
@@ -144,6 +156,21 @@ impl Heartbeat {
         Ok(())
     }
 
+    /// Notes that Postgres took a heartbeat. Answers whether a node that seems to have left has left.
+    ///
+    /// After an outage of Postgres the rows of all nodes are old, so living nodes seem to have left until their own next heartbeat.
+    /// A node whose own heartbeat was late therefore waits until the others had the time for theirs.
+    fn is_sure_who_lives(&mut self) -> bool {
+        let now = Instant::now();
+        let last = self.written_at.replace(now);
+        if last.is_some_and(|last| now.duration_since(last) > Self::IS_LATE) {
+            self.unsure_until = Some(now + Self::SURE_AFTER);
+            // Otherwise two nodes with slow heartbeats could each take the other for gone, and publish their limits in turn.
+            self.node.restart_leading();
+        }
+        self.unsure_until.is_none_or(|until| now >= until)
+    }
+
     /// Writes the liveness row, learns which other nodes live, and does the work that goes with each heartbeat.
     async fn write_liveness(&mut self) -> Result<(), StoreError> {
         let running = self.node.running();
@@ -170,6 +197,7 @@ impl Heartbeat {
         };
         let peers = self.node.store.heartbeat(&liveness).await?;
         self.node.note_heartbeat();
+        let is_sure = self.is_sure_who_lives();
         if reports {
             (self.bound, self.has_reported_early) = (bound, !is_regular);
         }
@@ -184,6 +212,9 @@ impl Heartbeat {
         self.renew_shares().await?;
         if self.heartbeats.is_multiple_of(Self::SHARE_DAYS_EVERY) {
             self.node.share_days(&running.limits).await?;
+        }
+        if !is_sure {
+            return Ok(());
         }
         if peers.incompatible != self.incompatible {
             if let Some(other) = &peers.incompatible {

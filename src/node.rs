@@ -189,9 +189,16 @@ impl Node {
         self.leads_for().is_some()
     }
 
-    /// For how long this node has led without a failed heartbeat; `None` while it does not lead.
+    /// For how long this node has led without a failed or late heartbeat; `None` while it does not lead.
     pub fn leads_for(&self) -> Option<Duration> {
         self.leads_since.locked().map(|since| since.elapsed())
+    }
+
+    /// Counts anew for how long this node has led.
+    pub fn restart_leading(&self) {
+        if let Some(since) = self.leads_since.locked().as_mut() {
+            *since = Instant::now();
+        }
     }
 
     /// The depths of the buckets as this node last saw them; for people.

@@ -1,9 +1,17 @@
-//! Which node leads.
+//! Which node leads, and when nodes take another node for gone.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use refundd::bucket::BucketKind;
+use refundd::heartbeat::Heartbeat;
+use refundd::metrics::Metrics;
+use refundd::node::Node;
 use refundd::store::Liveness;
+use sqlx::{Connection, Executor};
+use tokio::task::JoinHandle;
 
-use crate::harness::Scratch;
+use crate::harness::{Scratch, until};
 
 /// Each of these nodes writes a heartbeat, which says whether Redis is away. Answers the nodes that believe they lead.
 async fn leading(scratch: &Scratch, nodes: [(&'static str, bool); 3]) -> Vec<&'static str> {
@@ -50,4 +58,99 @@ async fn one_node_leads_while_all_have_lost_redis_and_none_of_them_beside_a_node
     let back = leading(&scratch, [("c#1", false), ("b#1", false), ("a#1", true)]).await;
     assert_eq!(back, ["b#1"], "a node that has Redis again does not take the lead");
     assert_eq!(in_order(&scratch).await, ["b", "c", "a"]);
+}
+
+const LOOKS_DEAD: &str = "4 seconds";
+
+/// A node of which only the heartbeat runs.
+struct BareNode {
+    node: Node,
+    heartbeat: JoinHandle<()>,
+}
+
+impl BareNode {
+    fn start(scratch: &Scratch, name: &str) -> BareNode {
+        let node = Node::new(name, scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
+        let heartbeat = tokio::spawn(Heartbeat::new(node.clone(), BucketKind::Redis).run());
+        BareNode { node, heartbeat }
+    }
+
+    /// How often the node told its loops that another node has left.
+    fn departures(&self) -> u64 {
+        *self.node.departures.borrow()
+    }
+
+    /// Stops the heartbeat as a crash does: the row stays.
+    async fn die(self) {
+        self.node.stop.cancel();
+        self.heartbeat.await.unwrap();
+    }
+}
+
+/// Two nodes, each of which has seen the other.
+async fn two_nodes(scratch: &Scratch) -> (BareNode, BareNode) {
+    let nodes = (BareNode::start(scratch, "a"), BareNode::start(scratch, "b"));
+    until("each has seen the other", async || {
+        let seen =
+            "select count(*) from refundd.nodes where seen_at > (select max(started_at) from refundd.nodes)";
+        scratch.number("select count(*) from refundd.nodes").await == 2 && scratch.number(seen).await == 2
+    })
+    .await;
+    nodes
+}
+
+/// Postgres takes no heartbeat until the rows of all nodes are so old. Answers when that ended.
+async fn outage(scratch: &Scratch, age: &str) -> String {
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.nodes in exclusive mode").await.unwrap();
+    until("all rows are old", async || {
+        let young = format!("select count(*) from refundd.nodes where seen_at > now() - interval '{age}'");
+        scratch.number(&young).await == 0
+    })
+    .await;
+    let end = scratch.text("select now()::text").await;
+    lock.rollback().await.unwrap();
+    end
+}
+
+#[tokio::test]
+async fn nodes_take_no_living_node_for_gone_after_postgres_stood_still() {
+    let scratch = Scratch::new().await;
+    let (a, b) = two_nodes(&scratch).await;
+    let end = outage(&scratch, LOOKS_DEAD).await;
+    // Six seconds after its first heartbeat each node compares again.
+    let later = format!(
+        "select count(*) from refundd.nodes where seen_at > '{end}'::timestamptz + interval '12 seconds'"
+    );
+    until("both have compared again", async || scratch.number(&later).await == 2).await;
+    assert_eq!((a.departures(), b.departures()), (0, 0));
+    let left = Arc::clone(&b.node.name);
+    b.die().await;
+    scratch.store.leave(&left).await.unwrap();
+    until("the other node sees that one has left", async || a.departures() > 0).await;
+    a.die().await;
+}
+
+#[tokio::test]
+async fn a_node_that_died_while_postgres_stood_still_is_noticed_soon_after() {
+    let scratch = Scratch::new().await;
+    let (a, b) = two_nodes(&scratch).await;
+    b.die().await;
+    outage(&scratch, LOOKS_DEAD).await;
+    until("the other node sees that one has left", async || a.departures() == 1).await;
+    a.die().await;
+}
+
+/// While it counts anew, a node neither publishes its limits again nor retires channels.
+#[tokio::test]
+async fn a_node_whose_heartbeat_was_late_counts_anew_for_how_long_it_has_led() {
+    let scratch = Scratch::new().await;
+    let a = BareNode::start(&scratch, "a");
+    let has_led = |least: Duration| a.node.leads_for().is_some_and(|led| led >= least);
+    until("it leads", async || has_led(Duration::from_secs(2))).await;
+    // The statement does not fail: it may take 3.5 s.
+    outage(&scratch, "2.5 seconds").await;
+    until("it counts anew", async || a.node.leads() && !has_led(Duration::from_secs(2))).await;
+    a.die().await;
 }
