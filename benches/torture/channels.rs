@@ -11,8 +11,8 @@ use playground::rule;
 #[derive(Debug)]
 pub struct Channel {
     pub name: &'static str,
-    /// The limit of its sends; `None` for the channel without a limit.
-    pub limit: Option<&'static str>,
+    /// The limits of its sends; none for a channel without a limit.
+    pub limits: &'static [&'static str],
     pub on_unknown: OnUnknown,
     pub inquiry: Option<Inquiry>,
     pub way: Way,
@@ -42,10 +42,15 @@ pub const DISTANCE: Distance = Distance {
     jitter: Duration::from_millis(20),
 };
 
+/// The limit by days of a time zone.
+pub const DAY: &str = "day";
+
 /// How many forwarders lead to each bank. Channels share them.
 pub const DOORS: usize = 4;
 /// More refunds than a bucket holds.
 const MANY: u64 = 150;
+/// More refunds than two limits let through in one of their windows, and few enough to be sent within some seconds.
+const SOME: u64 = 40;
 /// Refunds that a slow limit sends within some seconds.
 const FEW: u64 = 6;
 
@@ -62,8 +67,8 @@ pub enum OnUnknown {
 pub struct Inquiry {
     pub not_found_is_final: bool,
     pub grace: Duration,
-    /// The limit of inquiries; `None` for the channel's own limit.
-    pub limit: Option<&'static str>,
+    /// The limits of inquiries; none for the channel's own limits.
+    pub limits: &'static [&'static str],
 }
 
 /// How long a node waits for an answer of the bank, in microseconds, as the files say.
@@ -72,13 +77,13 @@ pub const TIMEOUT_US: i64 = 2_000_000;
 /// Settings of every channel: retries and probes come soon and leases are short, so that a short run sees many of each.
 const QUICK: &str = "lease = \"8s\"\ncool_down = \"500ms\"\nretry = { base = \"200ms\", cap = \"2s\", sends = 100 }\nbreaker = { probe = \"1s\" }\n";
 
-const fn shown(name: &'static str, limit: &'static str) -> Channel {
-    Channel { name, limit: Some(limit), ..FREE }
+const fn shown(name: &'static str, limits: &'static [&'static str]) -> Channel {
+    Channel { name, limits, ..FREE }
 }
 
 const FREE: Channel = Channel {
     name: "free",
-    limit: None,
+    limits: &[],
     on_unknown: OnUnknown::Review,
     inquiry: None,
     way: Way::Plain,
@@ -86,8 +91,8 @@ const FREE: Channel = Channel {
     moves: false,
 };
 
-const fn asks(not_found_is_final: bool, grace_s: u64, limit: Option<&'static str>) -> Inquiry {
-    Inquiry { not_found_is_final, grace: Duration::from_secs(grace_s), limit }
+const fn asks(not_found_is_final: bool, grace_s: u64, limits: &'static [&'static str]) -> Inquiry {
+    Inquiry { not_found_is_final, grace: Duration::from_secs(grace_s), limits }
 }
 
 const fn resends(key_retention_s: u64) -> OnUnknown {
@@ -96,66 +101,80 @@ const fn resends(key_retention_s: u64) -> OnUnknown {
 
 /// All channels. The first inquiry comes after 10 s, so some inquiries come before their grace is over.
 pub const CHANNELS: &[Channel] = &[
-    Channel { way: Way::Tls, ..shown("fixed", "fixed") },
-    shown("paced", "paced"),
-    Channel { way: Way::Far, ..shown("log", "log") },
-    shown("window", "window"),
-    shown("bucket", "bucket"),
-    shown("twin-a", "twins"),
-    shown("twin-b", "twins"),
+    Channel { way: Way::Tls, ..shown("fixed", &["fixed"]) },
+    shown("paced", &["paced"]),
+    Channel { way: Way::Far, ..shown("log", &["log"]) },
+    shown("window", &["window"]),
+    shown("bucket", &["bucket"]),
+    shown("twin-a", &["twins"]),
+    shown("twin-b", &["twins"]),
     // So slow that a permit for the test caller opens long after it was granted.
-    Channel { waiting: FEW, ..shown("slow", "slow") },
-    Channel { waiting: FEW, way: Way::Tls, ..shown("slower", "slower") },
+    Channel { waiting: FEW, ..shown("slow", &["slow"]) },
+    Channel { waiting: FEW, way: Way::Tls, ..shown("slower", &["slower"]) },
     FREE,
     Channel {
         name: "asked",
-        limit: Some("asked"),
+        limits: &["asked"],
         on_unknown: OnUnknown::Inquire,
-        inquiry: Some(asks(true, 14, None)),
+        inquiry: Some(asks(true, 14, &[])),
         way: Way::Far,
         ..FREE
     },
     Channel {
         name: "asked-apart",
-        limit: Some("asked-apart"),
+        limits: &["asked-apart"],
         on_unknown: OnUnknown::Inquire,
-        inquiry: Some(asks(true, 8, Some("asks"))),
+        inquiry: Some(asks(true, 8, &["asks"])),
         ..FREE
     },
     Channel {
         name: "asked-in-vain",
-        limit: Some("asked-in-vain"),
+        limits: &["asked-in-vain"],
         on_unknown: OnUnknown::Inquire,
-        inquiry: Some(asks(false, 5, None)),
+        inquiry: Some(asks(false, 5, &[])),
         ..FREE
     },
     // Without a limit, too: as many requests at a time as their slots allow.
     Channel {
         name: "free-asked",
         on_unknown: OnUnknown::Inquire,
-        inquiry: Some(asks(true, 11, None)),
+        inquiry: Some(asks(true, 11, &[])),
         waiting: FEW,
         ..FREE
     },
     Channel { name: "free-again", on_unknown: resends(20), way: Way::Tls, waiting: FEW, ..FREE },
-    Channel { name: "again", limit: Some("again"), on_unknown: resends(20), ..FREE },
+    Channel { name: "again", limits: &["again"], on_unknown: resends(20), ..FREE },
     Channel {
         name: "again-asked",
-        limit: Some("again-asked"),
+        limits: &["again-asked"],
         on_unknown: resends(16),
-        inquiry: Some(asks(true, 12, None)),
+        inquiry: Some(asks(true, 12, &[])),
         way: Way::Tls,
         ..FREE
     },
     Channel {
         name: "moved",
-        limit: Some("moved"),
+        limits: &["moved"],
         on_unknown: OnUnknown::Inquire,
-        inquiry: Some(asks(true, 9, None)),
+        inquiry: Some(asks(true, 9, &[])),
         moves: true,
         ..FREE
     },
-    Channel { name: "moved-again", limit: Some("moved-again"), on_unknown: resends(20), moves: true, ..FREE },
+    Channel { name: "moved-again", limits: &["moved-again"], on_unknown: resends(20), moves: true, ..FREE },
+    // Both limits bind: that of the second when a window begins, and that of the window before it ends.
+    Channel { waiting: SOME, ..shown("pair", &["pair-second", "pair-window"]) },
+    // Three shares for four nodes, so that a node waits for the share of another one.
+    Channel {
+        name: "shares",
+        limits: &["shares"],
+        on_unknown: OnUnknown::Inquire,
+        inquiry: Some(asks(true, 8, &[])),
+        waiting: SOME,
+        ..FREE
+    },
+    Channel { waiting: FEW, way: Way::Tls, ..shown("shares-beside", &["beside-shares", "beside-redis"]) },
+    // Its limit is used up early. Whatever fails afterwards, nothing more may be sent on that day.
+    Channel { waiting: FEW, ..shown("day", &[DAY]) },
 ];
 
 /// The channel of this name, at the first or the second bank.
@@ -164,10 +183,18 @@ pub fn named(name: &str) -> Option<&'static Channel> {
     CHANNELS.iter().find(|channel| channel.name == name)
 }
 
+/// Names of limits as in a list of a configuration file.
+fn quoted(limits: &[&str]) -> String {
+    limits.iter().map(|limit| format!("\"{limit}\"")).collect::<Vec<_>>().join(", ")
+}
+
 impl Inquiry {
     fn key(&self, channel: &str) -> String {
-        let Inquiry { not_found_is_final, grace, limit } = self;
-        let limits = limit.map(|limit| format!(", limits = [\"{limit}\"]")).unwrap_or_default();
+        let Inquiry { not_found_is_final, grace, limits } = self;
+        let limits = match limits {
+            [] => String::new(),
+            limits => format!(", limits = [{}]", quoted(limits)),
+        };
         // Where "not found" is final, the bank's own text tells it from the JSON of a gateway.
         let own = ", not_found = { pointer = \"/error\", equals = \"not found\" }";
         let own = if *not_found_is_final { own } else { "" };
@@ -188,12 +215,11 @@ impl Channel {
     /// The channel's section of a node's file. All nodes use the same link, because refundd knows a bank by its
     /// address. `free_slots` are the slots of a channel without a limit.
     pub fn section(&self, ca_file: &Path, is_away: bool, free_slots: u32) -> String {
-        let base = match self.limit {
-            Some(limit) => rule::channel(self.name, limit),
-            None => rule::channel(self.name, self.name)
-                .replace(&format!("[\"{}\"]", self.name), "[]")
-                .replace("max_in_flight = 60", &format!("max_in_flight = {free_slots}")),
-        };
+        let mut base = rule::channel(self.name, self.name)
+            .replace(&format!("[\"{}\"]", self.name), &format!("[{}]", quoted(self.limits)));
+        if self.limits.is_empty() {
+            base = base.replace("max_in_flight = 60", &format!("max_in_flight = {free_slots}"));
+        }
         let policy = match self.on_unknown {
             OnUnknown::Review => String::new(),
             OnUnknown::Inquire => "on_unknown = \"inquire\"\n".to_owned(),
@@ -217,9 +243,23 @@ impl Channel {
         format!("{}ca_file = \"{}\"\n", section.replace("http://{bank}", &bank), ca_file.display())
     }
 
-    /// The limit under which inquiries are made.
-    pub fn inquiry_limit(&self) -> Option<&'static str> {
-        self.inquiry.as_ref().and_then(|inquiry| inquiry.limit).or(self.limit)
+    /// The limits under which inquiries are made.
+    pub fn inquiry_limits(&self) -> &'static [&'static str] {
+        match &self.inquiry {
+            Some(Inquiry { limits: [], .. }) | None => self.limits,
+            Some(inquiry) => inquiry.limits,
+        }
+    }
+
+    /// Whether refunds may be left in it because its limit is used up for the day.
+    pub fn may_run_out(&self) -> bool {
+        self.limits.contains(&DAY)
+    }
+
+    /// Whether it has refunds to send and permits at nearly all times. So the time to its next request says how long a
+    /// fault stopped it.
+    pub fn is_steady(&self) -> bool {
+        self.waiting == MANY && !self.limits.is_empty()
     }
 
     /// How long after a send "not found" proves that the bank did not execute it; `None` if it never proves that.

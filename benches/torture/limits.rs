@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use playground::judge::{JudgedPeriod, JudgedSpan, Law};
 use playground::rule::{TestAlgorithm, TestRule};
 
-use crate::channels::CHANNELS;
+use crate::channels::{CHANNELS, DAY};
 use crate::plan::Plan;
 
 /// One limit and its promises.
@@ -15,6 +16,8 @@ use crate::plan::Plan;
 pub struct TestedLimit {
     pub limit: &'static str,
     pub rule: TestRule,
+    /// More lines of its section.
+    pub more: String,
     /// Its promises, each with the time of its beginning.
     pub periods: Vec<JudgedPeriod>,
 }
@@ -43,19 +46,42 @@ const LATENESS: &str = "lateness = \"100ms\"\n";
 const SHORT: &str = "[bucket]\ncapacity = 100\n";
 /// After the last node has read its file, a stricter old rule still applies for 3 s.
 pub const SETTLES: Duration = Duration::from_millis(3_500);
+/// The limits whose rule never changes. The windows of `fixed` and `pair-window` follow Redis's clock. While that clock is
+/// wrong, nobody can tell which rule filled a window. Another rule of `day` would begin another count of the day.
+const KEPT: [&str; 3] = ["fixed", "pair-window", DAY];
 
 impl Limits {
     pub fn usual(plan: &Plan) -> Limits {
-        let tested = |limit, algorithm, permits| {
-            let rule = TestRule { algorithm, permits, per: Duration::from_secs(1) };
+        let of = |limit, rule: TestRule| {
             // These windows follow Redis's clock, which a hand sets. Wherever the edges are, a span meets two
             // windows.
-            let law = match algorithm {
-                TestAlgorithm::FixedWindow => Law { span: JudgedSpan::AnyAndBurst(permits), ..rule.law() },
+            let law = match rule.algorithm {
+                TestAlgorithm::FixedWindow => {
+                    Law { span: JudgedSpan::AnyAndBurst(rule.permits), ..rule.law() }
+                }
                 _ => rule.law(),
             };
-            TestedLimit { limit, rule, periods: JudgedPeriod::always(law) }
+            TestedLimit { limit, rule, more: String::new(), periods: JudgedPeriod::always(law) }
         };
+        let tested = |limit, algorithm, permits| {
+            of(limit, TestRule { algorithm, permits, per: Duration::from_secs(1) })
+        };
+        // All shares together keep the law of the whole limit (docs/limits.md). That holds while nodes join and leave. It
+        // also holds while the rule changes, because the nodes with shares have one rule, or the looser one for a moment.
+        let shared_out = |tested: TestedLimit, nodes: u32| TestedLimit {
+            more: format!("placement = \"local_share\"\nnodes = {nodes}\n"),
+            ..tested
+        };
+        let day =
+            TestRule { algorithm: TestAlgorithm::FixedWindow, permits: 50, per: Duration::from_hours(24) };
+        let day = TestedLimit {
+            more: format!("time_zone = \"{}\"\n", zone_without_midnight(Timestamp::now())),
+            // No midnight comes within the run, so all its requests are of one day.
+            periods: JudgedPeriod::always(Law { span: JudgedSpan::Any, ..day.law() }),
+            ..of(DAY, day)
+        };
+        let window =
+            TestRule { algorithm: TestAlgorithm::FixedWindow, permits: 40, per: Duration::from_secs(2) };
         let limits = vec![
             tested("fixed", TestAlgorithm::FixedWindow, 40),
             tested("paced", TestAlgorithm::Paced, 40),
@@ -73,6 +99,12 @@ impl Limits {
             tested("again-asked", TestAlgorithm::SlidingLog, 30),
             tested("moved", TestAlgorithm::Paced, 30),
             tested("moved-again", TestAlgorithm::SlidingLog, 30),
+            tested("pair-second", TestAlgorithm::SlidingLog, 30),
+            of("pair-window", window),
+            shared_out(tested("shares", TestAlgorithm::SlidingLog, 30), 3),
+            shared_out(tested("beside-shares", TestAlgorithm::Paced, 20), 2),
+            tested("beside-redis", TestAlgorithm::SlidingLog, 15),
+            day,
         ];
         let free_slots = if plan.rate == 0 { 4 } else { 128 };
         Limits { all: limits, moved: BTreeMap::new(), free_slots }
@@ -80,7 +112,8 @@ impl Limits {
 
     /// The limits and the channels as text for a node's configuration file.
     pub fn file(&self, ca_file: &Path) -> String {
-        let limits = self.all.iter().map(|tested| tested.rule.section(tested.limit) + LATENESS);
+        let limits =
+            self.all.iter().map(|tested| tested.rule.section(tested.limit) + LATENESS + &tested.more);
         std::iter::once(SHORT.to_owned())
             .chain(limits)
             .chain(
@@ -112,11 +145,12 @@ impl Limits {
         Some(channel)
     }
 
-    /// Changes the permits of one limit, and returns its number. Slow limits stay slow. The limit `fixed` never
-    /// changes: its windows follow Redis's clock, and while that clock is wrong nobody can tell which rule filled a
-    /// window.
+    /// Changes the permits of one limit, and returns its number. Slow limits stay slow, and those in [`KEPT`] stay as they
+    /// are.
     pub fn change(&mut self, dice: &mut fastrand::Rng) -> usize {
-        let nth = dice.usize(1..self.all.len());
+        let changing: Vec<usize> =
+            (0..self.all.len()).filter(|nth| !KEPT.contains(&self.all[*nth].limit)).collect();
+        let nth = changing[dice.usize(..changing.len())];
         let permits = &mut self.all[nth].rule.permits;
         *permits = if *permits < 10 { dice.u32(1..4) } else { dice.u32(20..60) };
         nth
@@ -127,4 +161,11 @@ impl Limits {
         let laws: Vec<Law> = vec![self.all[nth].rule.law()];
         self.all[nth].periods.push(JudgedPeriod { from_us, settled_us, laws });
     }
+}
+
+/// A time zone in which no day begins within the next hours. Midnight comes at 18:30 UTC in Kolkata, and at 4 or 5 UTC in
+/// New York.
+fn zone_without_midnight(now: Timestamp) -> &'static str {
+    let hour = now.as_second().div_euclid(3_600).rem_euclid(24);
+    if (14..20).contains(&hour) { "America/New_York" } else { "Asia/Kolkata" }
 }

@@ -123,7 +123,7 @@ pub async fn flood(
     enough: CancellationToken,
 ) -> anyhow::Result<HashMap<String, Offered>> {
     let mut offered = HashMap::new();
-    let free: Vec<&str> = CHANNELS.iter().filter(|c| c.limit.is_none()).map(|c| c.name).collect();
+    let free: Vec<&str> = CHANNELS.iter().filter(|c| c.limits.is_empty()).map(|c| c.name).collect();
     let each = rate as usize * BATCH_EVERY.as_millis() as usize / 1000 / free.len();
     let mut full: Vec<String> = Vec::new();
     let mut ticks = tokio::time::interval(BATCH_EVERY);

@@ -18,23 +18,25 @@ use crate::world::{Fault, Frozen};
 /// The spans that are judged beside those of one `per`, as multiples of it.
 const LONGER: &[u32] = &[2, 5, 10];
 
-/// The limit of a request; `None` for a channel without a limit. `story` reports channels that nobody made.
-fn limit_of(arrival: &Arrival) -> Option<&'static str> {
-    if let Some(limit) = test_caller::limit_of(&arrival.channel) {
-        return Some(limit);
-    }
-    let channel = channels::named(&arrival.channel)?;
-    match arrival.kind {
-        Kind::Send => channel.limit,
-        Kind::Inquiry => channel.inquiry_limit(),
-    }
+/// The limits of a request; none for a channel without a limit. `story` reports channels that nobody made.
+fn limits_of(arrival: &Arrival) -> impl Iterator<Item = &'static str> + use<> {
+    let of_channel: &'static [&'static str] = match (channels::named(&arrival.channel), arrival.kind) {
+        (None, _) => &[],
+        (Some(channel), Kind::Send) => channel.limits,
+        (Some(channel), Kind::Inquiry) => channel.inquiry_limits(),
+    };
+    test_caller::limit_of(&arrival.channel).into_iter().chain(of_channel.iter().copied())
+}
+
+fn is_under(arrival: &Arrival, limit: &str) -> bool {
+    limits_of(arrival).any(|of| of == limit)
 }
 
 /// Checks that every request was made under its own permit.
 pub fn permits(stories: &HashMap<&str, Story<'_>>, rows: &Rows, verdict: &mut Verdict) {
     for (name, story) in stories {
         let mut made: HashMap<&str, usize> = HashMap::new();
-        for limit in story.sends.iter().chain(&story.inquiries).filter_map(|arrival| limit_of(arrival)) {
+        for limit in story.sends.iter().chain(&story.inquiries).flat_map(|arrival| limits_of(arrival)) {
             *made.entry(limit).or_default() += 1;
         }
         for (limit, made) in made {
@@ -75,7 +77,7 @@ pub fn pace(
     (faults, frozen): (&[Fault], &[Frozen]),
     verdict: &mut Verdict,
 ) {
-    let of_it = ledger.all().iter().filter(|arrival| limit_of(arrival) == Some(tested.limit));
+    let of_it = ledger.all().iter().filter(|arrival| is_under(arrival, tested.limit));
     let mut times = Vec::new();
     for arrival in of_it {
         let checked_us = late::checked_us(arrival, rows, frozen);
@@ -116,7 +118,7 @@ pub fn pace(
 
 /// The requests of a span, one line each: the arrival, how long after the node's last check, and the sender.
 fn contents(tested: &TestedLimit, ledger: &Ledger, rows: &Rows, span: Range<i64>) -> String {
-    let of_it = ledger.all().iter().filter(|arrival| limit_of(arrival) == Some(tested.limit));
+    let of_it = ledger.all().iter().filter(|arrival| is_under(arrival, tested.limit));
     let mut of_it: Vec<&Arrival> = of_it.filter(|arrival| span.contains(&arrival.at_us)).collect();
     of_it.sort_unstable_by_key(|arrival| arrival.at_us);
     let lines = of_it.into_iter().map(|arrival| {
@@ -134,10 +136,10 @@ fn contents(tested: &TestedLimit, ledger: &Ledger, rows: &Rows, span: Range<i64>
 }
 
 /// For each kind of fault: how many there were, and the longest times in microseconds from the end of such a fault to
-/// the next request. The first time is until any limited channel sent, the second until every one had sent.
+/// the next request. The first time is until any steady channel sent, the second until every one had sent.
 pub fn pauses(ledger: &Ledger, faults: &[Fault]) -> BTreeMap<String, (usize, i64, i64)> {
     let mut times: HashMap<&str, Vec<i64>> =
-        CHANNELS.iter().filter(|c| c.limit.is_some()).map(|c| (c.name, Vec::new())).collect();
+        CHANNELS.iter().filter(|c| c.is_steady()).map(|c| (c.name, Vec::new())).collect();
     for arrival in ledger.all() {
         let name = channels::named(&arrival.channel).map_or(&*arrival.channel, |channel| channel.name);
         if let Some(times) = times.get_mut(name) {

@@ -137,7 +137,9 @@ impl Rows {
                 *rows.granted.entry(limit.clone()).or_default() += 1;
             }
             if let Some(name) = name {
-                *rows.spent.entry((limit.clone(), name)).or_default() += 1;
+                // The permits of a share are named `shares.share2`, and count for the limit that is shared out.
+                let whole = limit.split_once(".share").map_or(&*limit, |(whole, _)| whole);
+                *rows.spent.entry((whole.to_owned(), name)).or_default() += 1;
             }
             rows.numbers.push((limit, window_us, ordinal));
         }
@@ -216,9 +218,11 @@ fn is_decided(ledger: &Ledger, key: &str) -> bool {
 }
 
 /// Whether a refund must still come to an end. Where "not found" is not final, such an answer leaves a refund
-/// `unknown` for a week. Without inquiries an accepted refund stays `accepted`.
+/// `unknown` for a week. Without inquiries an accepted refund stays `accepted`. Refunds stay `ready` while the limit of a day
+/// is used up.
 pub fn is_unfinished(channel: &Channel, state: &str, is_decided: bool) -> bool {
     match (state, &channel.inquiry) {
+        ("ready", _) if channel.may_run_out() => false,
         ("ready" | "sending", _) | ("unknown", None) => true,
         ("unknown" | "accepted", Some(inquiry)) => inquiry.not_found_is_final || is_decided,
         _ => false,
