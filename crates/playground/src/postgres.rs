@@ -228,9 +228,14 @@ impl PrivatePostgres {
     /// Steps its wall clock by `by`, forward or back, while it runs. Needs [`PostgresOptions::clock`]. Returns how
     /// far the clock is now ahead of the machine's clock.
     pub fn step_clock(&self, by: SignedDuration) -> Result<SignedDuration, PlaygroundError> {
-        let wanted = self.clock.as_ref().map_or(SignedDuration::ZERO, Clock::ahead) + by;
+        let wanted = self.ahead() + by;
         self.set_clock(wanted)?;
         Ok(wanted)
+    }
+
+    /// How far its wall clock was set ahead of the machine's clock.
+    pub fn ahead(&self) -> SignedDuration {
+        self.clock.as_ref().map_or(SignedDuration::ZERO, Clock::ahead)
     }
 
     fn set_clock(&self, ahead: SignedDuration) -> Result<(), PlaygroundError> {
