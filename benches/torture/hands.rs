@@ -1,27 +1,25 @@
 //! The hands that break things, each at its own pace and all at once. There is one for the nodes, one for Redis and its
-//! clock, one for what Redis says, one for Postgres, four for the bank, one for the doors, one for the files, and one that moves channels. Some
-//! hands are people: one resumes channels, one makes inquiries due early, two decide about refunds in review, and one moves refunds to other channels.
+//! clock, one for what Redis says, one for Postgres and one for its clock, four for the bank, one for the doors, one for the files, and one that moves channels. Some
+//! hands are people: one resumes channels, one pauses channels for good, one makes inquiries due early, two decide about refunds in review, and one moves refunds to other channels.
 //!
 //! A hand heals its fault before it makes the next one, and waits between two faults.
 
 pub mod bank;
+mod postgres;
+mod redis;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::SignedDuration;
-use playground::{Forger, Weather};
+use playground::Weather;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::channels::CHANNELS;
 use crate::limits::SETTLES;
-use crate::people;
 use crate::plan::Plan;
 use crate::world::{NODES, World, now_us};
-
-/// Within the nodes' `clock_tolerance` of 5 s, with some room for the length of a window.
-const FARTHEST: SignedDuration = SignedDuration::from_millis(4_200);
+use crate::{paused, people};
 
 async fn pause(dice: &mut fastrand::Rng, least_ms: u64, most_ms: u64) {
     tokio::time::sleep(Duration::from_millis(dice.u64(least_ms..=most_ms))).await;
@@ -44,8 +42,8 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
         };
     }
     hand!(1, 500, 4_000, nodes);
-    hand!(2, 200, 2_500, redis);
-    hand!(3, 1_000, 6_000, postgres);
+    hand!(2, 200, 2_500, redis::play);
+    hand!(3, 1_000, 6_000, postgres::play);
     hand!(4, 50, 600, bank::play);
     hand!(9, 50, 600, bank::play);
     hand!(15, 50, 600, bank::play);
@@ -53,17 +51,22 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     hand!(5, 300, 3_000, ways);
     hand!(6, 1_000, 5_000, files);
     hand!(12, 1_000, 8_000, moves);
-    hand!(13, 100, 1_000, lies);
+    hand!(13, 100, 1_000, redis::lies);
     hand!(7, 1_000, 1_000, resume);
     hand!(8, 500, 2_500, insist);
     hand!(10, 200, 2_000, people::decide);
     hand!(11, 200, 2_000, people::decide);
     hand!(14, 200, 2_000, people::move_refunds);
+    if plan.sets_postgres_clock() {
+        hand!(17, 500, 2_000, postgres::set_clock);
+    }
+    hand!(18, 2_000, 6_000, paused::pause_or_resume);
     hands
 }
 
 /// Kills a node, freezes it, or ends it in order, and starts it again.
 async fn nodes(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
+    let _settled = world.settled.read().await;
     let (node, from_us) = (dice.usize(..NODES.len()), now_us());
     let kind = dice.u8(..14);
     if kind >= 10 {
@@ -84,131 +87,6 @@ async fn nodes(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
         world.start_node(node).await?;
         world.record_fault("node ended and started", from_us);
     }
-    Ok(())
-}
-
-async fn redis(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    let (pair, from_us) = (&world.redis, now_us());
-    let kind = match dice.u8(..8) {
-        0 => {
-            pair.primary().flush().await?;
-            "Redis flushed"
-        }
-        1 => {
-            pair.primary().kill_hard().await?;
-            pause(dice, 0, 1_500).await;
-            pair.primary().restart(None).await?;
-            "Redis killed"
-        }
-        2 => {
-            let old = pair.primary().snapshot().await?;
-            pause(dice, 50, 3_000).await;
-            pair.primary().restart(Some(&old)).await?;
-            "Redis from an old snapshot"
-        }
-        3 => {
-            pair.attach().await?;
-            pause(dice, 0, 200).await;
-            pair.sever().await?;
-            pause(dice, 10, 1_000).await;
-            pair.promote().await?;
-            "Redis replica promoted"
-        }
-        4 => {
-            pair.attach().await?;
-            pause(dice, 0, 300).await;
-            let mut doors: Vec<usize> = (0..NODES.len()).collect();
-            dice.shuffle(&mut doors);
-            doors.truncate(dice.usize(1..NODES.len()));
-            pair.split(&doors).await?;
-            pause(dice, 50, 3_000).await;
-            pair.heal().await?;
-            "Redis split in two"
-        }
-        5 => {
-            pair.attach().await?;
-            pair.depose().await?;
-            "Redis demoted, conversations kept"
-        }
-        _ => {
-            // 10 ms to 4 s, each order of magnitude equally likely. The clock stays within the tolerance.
-            let size = SignedDuration::from_secs_f64(0.01 * 400_f64.powf(dice.f64()));
-            let by = if dice.bool() { size } else { -size };
-            let primary = pair.primary();
-            let by = if (primary.ahead() + by).abs() > FARTHEST { -by } else { by };
-            primary.step_clock(by).await?;
-            if by.is_positive() { "Redis's clock forward" } else { "Redis's clock back" }
-        }
-    };
-    world.record_fault(kind, from_us);
-    Ok(())
-}
-
-/// Forges what Redis says about one limit: what was spent, for a while; its rule; or garbage.
-async fn lies(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    let (url, from_us) = (world.redis.primary().admin_url(), now_us());
-    let (kind, length) = (dice.u8(..6), Duration::from_millis(dice.u64(100..3_000)));
-    // Redis may be away. Then nothing is forged this time.
-    let keys = Forger::limits(&url).await.unwrap_or_default();
-    // A slow limit is always used up, so that a permit too many shows. Half of the lies are about one of them, whose
-    // numbers alone do not keep its rule.
-    let (slow, others): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.contains("{slow}"));
-    let among = if dice.bool() { slow } else { others };
-    let Some(key) = dice.choice(among) else { return Ok(()) };
-    let Ok(mut forger) = Forger::of(&url, key).await else { return Ok(()) };
-    let (what, forged) = match kind {
-        0..=3 => ("forgets what was spent", forger.keep_forgetting(length).await),
-        4 => (
-            "has a forged rule",
-            forger.write_rule(dice.choice(["fixed_window", "sliding_log"]).unwrap_or("")).await,
-        ),
-        _ => {
-            let spared = dice.usize(..5);
-            let garbage = dice.choice(["", "garbage", "-1", "1e300", "nan"]).unwrap_or("");
-            ("says garbage", forger.write_garbage(garbage, |place| place % 5 == spared).await)
-        }
-    };
-    // A forger whose connection broke may have forged a lot until then.
-    let until = if forged.is_ok() { "" } else { ", until its connection broke" };
-    world.record_forgery(forger.key, format!("Redis {what}{until}"), from_us);
-    Ok(())
-}
-
-async fn postgres(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    let (postgres, from_us) = (&world.stage.postgres, now_us());
-    let kind = match dice.u8(..12) {
-        0 | 1 => {
-            postgres.fail_over(Duration::from_millis(dice.u64(..2_000))).await?;
-            "Postgres's standby promoted"
-        }
-        2 => {
-            postgres.restart().await?;
-            "Postgres restarted"
-        }
-        3 | 4 => {
-            postgres.kill_hard().await?;
-            pause(dice, 0, 2_000).await;
-            postgres.start_again().await?;
-            "Postgres crashed"
-        }
-        5..=7 => {
-            world.stage.terminate_backends().await?;
-            "Postgres conversations ended"
-        }
-        8 | 9 => {
-            postgres.set_read_only(true).await?;
-            pause(dice, 300, 3_000).await;
-            postgres.set_read_only(false).await?;
-            "Postgres read-only"
-        }
-        _ => {
-            world.stage.fill_disk().await?;
-            pause(dice, 300, 3_000).await;
-            world.stage.empty_disk().await?;
-            "Postgres's disk full"
-        }
-    };
-    world.record_fault(kind, from_us);
     Ok(())
 }
 

@@ -1,22 +1,25 @@
 //! The torture run: everything fails at random under full load. Then all faults are healed, and the bank's ledger is
 //! compared with the rows.
 //!
-//! `SECONDS=600 SEED=7 cargo bench --bench torture` runs four nodes. Nineteen channels cover every policy, every
-//! kind of limit, and no limit. Producers save refunds by SQL and over HTTP, and a test caller shares the limits.
+//! `SECONDS=600 SEED=7 cargo bench --bench torture` runs four nodes. Twenty-three channels cover every policy, every
+//! kind of limit, and no limit. Producers save refunds by SQL, over HTTP and by import, and a test caller shares the limits.
 //! `RATE=3000` saves so many more refunds a second for the channels without a limit, and `CALM=5` makes a fifth of the faults.
 //!
 //! Hands, each at its own pace, break things: they kill and stop nodes, lose and split Redis and set its clock, and
-//! restart, demote and fail over Postgres. They make the bank hang, fail and give wrong answers, to sends and to inquiries. They
-//! spoil the links, change the limits, and move channels to a second bank and back.
+//! restart, demote and fail over Postgres and set its clock. They make the bank hang, fail and give wrong answers, to sends and to inquiries. They
+//! spoil the links, change the limits, pause channels for good, and move channels to a second bank and back.
 //!
 //! The seed decides the faults and their lengths. The machine decides which faults coincide. The run exits with 1 on
 //! any violation, and then keeps the logs, the faults, the arrivals and the rows. `TORTURE_KEEP=folder` always keeps
 //! them.
 
 mod channels;
+mod clock;
 mod hands;
+mod importer;
 mod limits;
 mod page;
+mod paused;
 mod people;
 mod plan;
 mod producer;
@@ -51,6 +54,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let by_sql = tokio::spawn(producer::by_sql(Arc::clone(&world), plan.dice(20), enough.clone()));
     let by_http = tokio::spawn(producer::by_http(Arc::clone(&world), plan.dice(21), enough.clone()));
     let flood = tokio::spawn(producer::flood(Arc::clone(&world), plan.dice(24), plan.rate, enough.clone()));
+    let imports = tokio::spawn(importer::by_import(Arc::clone(&world), plan.dice(25), enough.clone()));
     let visit = |limits, nth| {
         tokio::spawn(test_caller::visit(Arc::clone(&world), limits, plan.dice(nth), enough.clone()))
     };
@@ -80,13 +84,14 @@ async fn main() -> anyhow::Result<ExitCode> {
     }
     enough.cancel();
     let mut acknowledged = by_sql.await??;
-    let http = by_http.await??;
+    let (http, imported) = (by_http.await??, imports.await??);
     acknowledged.offered.extend(flood.await??);
     acknowledged.permits = test_caller.await?? + slow_test_caller.await??;
     acknowledged.offered.extend(http.offered);
+    acknowledged.offered.extend(imported.offered);
     acknowledged.cancelled.extend(http.cancelled);
     acknowledged.to_cancel.extend(http.to_cancel);
-    acknowledged.doubtful += http.doubtful;
+    acknowledged.doubtful += http.doubtful + imported.doubtful;
     world.heal().await?;
     let left = verdict::drain(&world, Duration::from_mins(3)).await?;
     println!("watching the banks for {} s more: nothing may be repeated late", WATCH.as_secs());
@@ -102,7 +107,7 @@ async fn main() -> anyhow::Result<ExitCode> {
             ended_badly.push(format!("node {name} did not end well"));
         }
     }
-    let rows = Rows::read(&world.stage).await?;
+    let rows = Rows::read(&world.stage, world.clock()).await?;
     let limits = world.limits.lock().await.clone();
     let (faults, frozen, decisions) = (world.faults(), world.frozen(), world.decisions());
     let ledger = world.ledger();
@@ -110,6 +115,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     for what in ended_badly {
         verdict.add("others", what);
     }
+    verdict::paused::judge(&world.paused.all(), &ledger, &rows, &frozen, &mut verdict);
     let pauses = verdict::pauses(&ledger, &faults);
     page::print(&plan, began.elapsed(), left, &acknowledged, &rows, &verdict, &pauses);
     page::print_people(&world.replies(), &decisions, &rows);

@@ -15,7 +15,7 @@ use crate::verdict::{Rows, Verdict};
 use crate::world::{Decision, Fault, Frozen};
 
 /// The kinds of violations.
-const PROMISES: [&str; 10] = [
+const PROMISES: [&str; 11] = [
     "lost",
     "doubled",
     "repeated",
@@ -23,6 +23,7 @@ const PROMISES: [&str; 10] = [
     "altered",
     "over the limit",
     "without a permit",
+    "while paused",
     "disagrees",
     "unfinished",
     "others",

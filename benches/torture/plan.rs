@@ -34,6 +34,12 @@ impl Plan {
         fastrand::Rng::with_seed(self.seed.wrapping_mul(1_000).wrapping_add(hand))
     }
 
+    /// Whether a hand sets Postgres's clock. A flood is without it: such a Postgres reads a file each time it looks at its
+    /// clock, and saves fewer refunds.
+    pub fn sets_postgres_clock(&self) -> bool {
+        self.rate == 0
+    }
+
     /// The folder for the evidence. A broken run always has one: a temporary folder if no other was named.
     pub fn evidence(&self, broken: bool) -> Option<PathBuf> {
         let somewhere = || std::env::temp_dir().join(format!("refundd-torture-{}", self.seed));

@@ -1,4 +1,4 @@
-//! The producers save refunds: in batches by SQL, and one by one over HTTP. They cancel some, and give some a
+//! The producers save refunds: in batches by SQL, and one by one over HTTP; [`crate::importer`] imports files. They cancel some, and give some a
 //! deadline. One producer floods the channels without a limit. Only this module records what the
 //! producers saved, and which refunds refundd acknowledged.
 
@@ -167,6 +167,11 @@ fn refund(channel: &str, name: &str, dice: &mut fastrand::Rng) -> anyhow::Result
     })
 }
 
+/// The channels that can send as many refunds as come one by one and by import; a slow one could not.
+pub fn quick() -> Vec<&'static Channel> {
+    CHANNELS.iter().filter(|channel| channel.waiting > 100).collect()
+}
+
 pub type Http = Client<HttpConnector, Full<Bytes>>;
 
 /// Saves refunds over HTTP until `enough`, cancels some of them, and returns the acknowledged ones.
@@ -178,8 +183,7 @@ pub async fn by_http(
     let client: Http = Client::builder(TokioExecutor::new()).build_http();
     let mut acknowledged = Acknowledged::default();
     let mut number = 0_usize;
-    // A slow channel could not send as many refunds as come this way.
-    let quick: Vec<&'static Channel> = CHANNELS.iter().filter(|c| c.waiting > 100).collect();
+    let quick = quick();
     while !enough.is_cancelled() {
         tokio::time::sleep(Duration::from_millis(dice.u64(5..40))).await;
         number += 1;

@@ -8,6 +8,7 @@ mod excuses;
 mod late;
 mod owed;
 mod pace;
+pub mod paused;
 pub mod rows;
 mod story;
 

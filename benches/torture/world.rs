@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use jiff::SignedDuration;
 use playground::bank::{Ledger, Step};
 use playground::stage::{Addresses, NodeProcess, Stage};
 use playground::{
@@ -19,7 +20,9 @@ use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 
 use crate::channels::{AWAY, CHANNELS, DISTANCE, DOORS, OnUnknown};
+use crate::clock::PostgresClock;
 use crate::limits::Limits;
+use crate::paused::LongPauses;
 use crate::plan::Plan;
 
 pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -41,6 +44,10 @@ pub struct World {
     pub authority: Authority,
     /// The content of the configuration files. Locked while the files are changed.
     pub limits: tokio::sync::Mutex<Limits>,
+    /// Read by hands while they stop nodes, Redis or Postgres; written while Postgres's clock is set.
+    pub settled: tokio::sync::RwLock<()>,
+    pub paused: LongPauses,
+    clock: Mutex<PostgresClock>,
     /// The nodes. Each is locked while something is done to it.
     pub nodes: Vec<tokio::sync::Mutex<Option<NodeProcess>>>,
     /// The HTTP addresses of the nodes that run.
@@ -100,7 +107,8 @@ impl World {
         let authority = Authority::new()?;
         let bank = PretendBank::start_secure(ANY, authority.identity()?)?;
         let program = PathBuf::from(env!("CARGO_BIN_EXE_refundd"));
-        let stage = Stage::set_around(program, bank, &PostgresOptions::default()).await?;
+        let postgres = PostgresOptions { clock: plan.sets_postgres_clock(), ..PostgresOptions::default() };
+        let stage = Stage::set_around(program, bank, &postgres).await?;
         let store = Store::open(&stage.database_url(), None, 10)?;
         let options = RedisOptions { clock: true, ..RedisOptions::default() };
         let redis = RedisPair::start(&options, NODES.len()).await?;
@@ -122,6 +130,9 @@ impl World {
             file: Mutex::new(limits.file(&authority.file())),
             authority,
             limits: tokio::sync::Mutex::new(limits),
+            settled: tokio::sync::RwLock::default(),
+            paused: LongPauses::default(),
+            clock: Mutex::default(),
             nodes: NODES.iter().map(|_| tokio::sync::Mutex::default()).collect(),
             listening: Mutex::new(vec![None; NODES.len()]),
             faults: Mutex::default(),
@@ -175,6 +186,23 @@ impl World {
             }
         }
         text
+    }
+
+    /// A node's configuration file as it is now.
+    pub fn file_of(&self, node: usize) -> String {
+        Stage::file_at(NODES[node], ANY, &self.with_ways(&lock(&self.file)), &self.addresses(node))
+    }
+
+    /// Sets Postgres's clock forward or back.
+    pub fn step_postgres(&self, by: SignedDuration) -> anyhow::Result<()> {
+        let now_us = now_us();
+        let ahead = self.stage.postgres.step_clock(by)?;
+        lock(&self.clock).note(now_us, i64::try_from(ahead.as_micros())?);
+        Ok(())
+    }
+
+    pub fn clock(&self) -> PostgresClock {
+        lock(&self.clock).clone()
     }
 
     /// Reads the ledgers of both banks, one after the other.
@@ -334,12 +362,13 @@ impl World {
                 self.start_node(node).await?;
             }
         }
+        self.paused.end();
         // An answer that is under way may pause a channel once more.
         for _ in 0..4 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             for channel in CHANNELS {
-                for own in [SuspendedBy::Credentials, SuspendedBy::Breaker] {
-                    let done = self.store.release(channel.name, own, "torture", None).await;
+                for by in [SuspendedBy::Person, SuspendedBy::Credentials, SuspendedBy::Breaker] {
+                    let done = self.store.release(channel.name, by, "torture", None).await;
                     done.context("failed to resume a channel")?;
                 }
             }

@@ -22,7 +22,7 @@ pub fn journal_row<'a>(arrival: &Arrival, rows: &'a Rows) -> Option<&'a Made> {
         Kind::Inquiry => made.kind == "inquiry",
     };
     let made = rows.made.get(name)?.iter().filter(is_of);
-    made.min_by_key(|made| made.started_us.abs_diff(arrival.at_us))
+    made.min_by_key(|made| rows.clock.nearest_us(made.started_us, arrival.at_us).abs_diff(arrival.at_us))
 }
 
 /// When a request was checked, if a freeze delayed it; `None` for all other requests.
@@ -35,7 +35,10 @@ pub fn checked_us(arrival: &Arrival, rows: &Rows, frozen: &[Frozen]) -> Option<i
     let made = journal_row(arrival, rows)?;
     let of_node = |stop: &&&Frozen| made.node.split('#').next() == Some(stop.node);
     // The journal computes this date backwards from its own write, so it may be too late.
-    let covers = |stop: &&&Frozen| (stop.from_us - JUST_US..=stop.until_us).contains(&made.started_us);
-    let stop = stops.iter().filter(of_node).find(covers)?;
-    Some(made.started_us.min(stop.from_us))
+    let within = |stop: &Frozen| {
+        let span = stop.from_us - JUST_US..=stop.until_us;
+        let checked_us = rows.clock.meant_us(made.started_us).find(|at_us| span.contains(at_us))?;
+        Some(checked_us.min(stop.from_us))
+    };
+    stops.iter().filter(of_node).find_map(|stop| within(stop))
 }

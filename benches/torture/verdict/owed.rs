@@ -98,7 +98,7 @@ fn is_rejected(story: &Story<'_>) -> bool {
     story.sends.iter().chain(&story.inquiries).any(|request| request.told() == BankSays::Rejected)
 }
 
-/// Whether the refund's deadline had passed when it came to its end.
+/// Whether the refund's deadline had passed when it came to its end: by Postgres's clock, whichever way a hand had set it.
 fn is_too_late(row: &Row, offered: &Offered) -> bool {
     offered.deadline_us.zip(row.settled_us).is_some_and(|(deadline_us, settled_us)| deadline_us <= settled_us)
 }

@@ -127,7 +127,11 @@ fn contents(tested: &TestedLimit, ledger: &Ledger, rows: &Rows, span: Range<i64>
             late::journal_row(arrival, rows).map_or(("another service", String::new()), |made| {
                 (
                     &*made.node,
-                    format!(", {:.1} ms after its check", (arrival.at_us - made.started_us) as f64 / 1000.0),
+                    format!(
+                        ", {:.1} ms after its check",
+                        (arrival.at_us - rows.clock.nearest_us(made.started_us, arrival.at_us)) as f64
+                            / 1000.0
+                    ),
                 )
             });
         format!("  {at_ms:>7.1} ms  {:?} {} by {node}{late}", arrival.kind, arrival.key)

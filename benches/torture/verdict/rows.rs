@@ -9,6 +9,7 @@ use playground::stage::Stage;
 use sqlx::{Connection, PgConnection};
 
 use crate::channels::{self, Channel};
+use crate::clock::PostgresClock;
 use crate::test_caller;
 use crate::world::World;
 
@@ -35,6 +36,7 @@ pub struct Made {
     pub node: String,
     /// The number of a send, as in the header `Refundd-Attempt`.
     pub number: i32,
+    /// By Postgres's clock.
     pub started_us: i64,
 }
 
@@ -50,6 +52,7 @@ pub struct Rows {
     pub numbers: Vec<(String, i64, i32)>,
     /// How many permits of each limit were granted to the test caller.
     pub granted: HashMap<String, usize>,
+    pub clock: PostgresClock,
     /// The requests about each refund, from the journal.
     pub made: HashMap<String, Vec<Made>>,
     pub attempts: usize,
@@ -94,7 +97,7 @@ fn channel(name: &str) -> anyhow::Result<&'static Channel> {
 
 impl Rows {
     /// Reads everything.
-    pub async fn read(stage: &Stage) -> anyhow::Result<Rows> {
+    pub async fn read(stage: &Stage, clock: PostgresClock) -> anyhow::Result<Rows> {
         let mut connection = PgConnection::connect(&stage.database_url()).await?;
         let permits: Vec<Permit> = sqlx::query_as(PERMITS).fetch_all(&mut connection).await?;
         let cleared_by_inquiry = sqlx::query_scalar(BY_INQUIRY).fetch_one(&mut connection).await?;
@@ -106,6 +109,7 @@ impl Rows {
             spent: HashMap::new(),
             numbers: Vec::new(),
             granted: HashMap::new(),
+            clock,
             made: HashMap::new(),
             attempts: 0,
             cleared_by_inquiry,
