@@ -11,8 +11,8 @@ use crate::world::{World, now_us};
 /// How far Postgres's clock is set from the machine's clock at most. Two steps the same way are then shorter than the 5 s
 /// for which a node takes permits of its share, and a dead node's share stays idle for longer than that.
 const FARTHEST: SignedDuration = SignedDuration::from_secs(2);
-/// Longer than each span by which the tested limits count permits back from the present, and than a heartbeat.
-const ALONE: Duration = Duration::from_millis(1_700);
+/// Longer than a heartbeat, and than a limit of a second counts back or rests after another server of Redis took over.
+const ALONE: Duration = Duration::from_millis(2_500);
 
 /// Restarts Postgres, crashes it, fails it over, or lets it refuse writes.
 pub async fn play(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
@@ -57,13 +57,14 @@ pub async fn play(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()>
 /// Sets Postgres's clock forward or back by 10 ms to 4 s, each order of magnitude equally likely. Most times it does nothing: the
 /// other hands must wait for it.
 ///
-/// The step stands alone. Nodes write a step down within a heartbeat, and steps of up to 1 s never. Until then Redis's count is
-/// the only one that is right, so refundd does not promise a limit if Redis forgets in that second. And two steps between two
-/// heartbeats look like one. So the hands that stop nodes, Redis or Postgres wait before a step and after it.
+/// The step stands alone. Where Redis forgets, the ledger tells by Postgres's clock what was spent, and so do the shares of a node
+/// that ended. Nodes write a step down within a heartbeat, and steps of up to 1 s never. So for that moment only the counts that
+/// are there are right. And two steps between two heartbeats look like one. So the hands that stop nodes, Redis or Postgres
+/// wait before a step and after it.
 ///
 /// A standby is promoted at the old server's address and with the old server's clock, so its promotion is no step.
 pub async fn set_clock(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<()> {
-    if dice.u8(..14) != 0 {
+    if dice.u8(..20) != 0 {
         return Ok(());
     }
     let size = SignedDuration::from_secs_f64(0.01 * 400_f64.powf(dice.f64()));
