@@ -10,7 +10,7 @@ use crate::harness::servers::SERVERS;
 use crate::prove::{json, prove, text};
 
 /// A database of a role that owns the schema and is no superuser. The scratch is this owner from now on.
-async fn owned() -> Scratch {
+pub async fn owned() -> Scratch {
     let mut scratch = Scratch::new().await;
     let (owner, name) = (format!("owner_of_{}", scratch.name), format!("{}_owned", scratch.name));
     SERVERS.postgres.create_database(&name, None).await.unwrap();

@@ -8,8 +8,10 @@ use refundd::refund::State;
 use sqlx::{Connection, Executor, PgConnection};
 
 use crate::attacks::are_refused;
+use crate::chain::owned;
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
+use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until};
 use crate::roles::make_producers;
 
@@ -229,4 +231,46 @@ async fn nodes_under_their_role_work_beside_bound_producers() {
     assert!(imported.contains("2 saved, 0 were saved before, 0 refused"), "{imported}");
     until("all are settled", async || scratch.count(State::Succeeded).await == 3).await;
     node.stop().await;
+}
+
+#[tokio::test]
+async fn producers_save_where_the_owner_of_the_schema_is_no_superuser() {
+    let scratch = owned().await;
+    scratch.publish("acme").await;
+    let url = SERVERS.postgres.url(&scratch.name);
+    let mut superuser = PgConnection::connect(&url).await.unwrap();
+    make_producers(&mut superuser).await;
+    let mut producers = Vec::new();
+    for name in ["shop", "boutique"] {
+        let role = format!("{name}_of_{}", scratch.name);
+        run(&mut superuser, &format!("create role {role} login in role refundd_producer")).await;
+        let url = url.replacen("refundd@", &format!("{role}@"), 1);
+        producers.push(PgConnection::connect(&url).await.unwrap());
+    }
+    bind(&scratch, "shop", "{acme}").await;
+    // Postgres makes the plan that stays with the sixth call of a function in a session.
+    for (producer, name) in producers.iter_mut().zip(["S", "B"]) {
+        for nth in 0..20 {
+            run(producer, &insert(&format!("{name}-{nth}"), "acme")).await;
+            run(producer, &format!("select refundd.enqueue('{name}E-{nth}', 'acme', 'P', 1, 'EUR')")).await;
+        }
+    }
+    for producer in &mut producers {
+        assert_eq!(seen(producer).await.len(), 80);
+    }
+}
+
+#[tokio::test]
+async fn a_role_with_capitals_has_its_own_bindings() {
+    let (scratch, mut shop, _boutique) = two_producers().await;
+    let role = format!("SHOP_of_{}", scratch.name);
+    scratch.sql(&format!("create role \"{role}\" login in role refundd_producer")).await;
+    scratch.sql(&format!("select refundd.bind_producer('{role}', '{{globex}}')")).await;
+    bind(&scratch, "shop", "{acme}").await;
+    let url = scratch.owner_url.replacen("refundd@", &format!("{role}@"), 1);
+    let mut capitals = PgConnection::connect(&url).await.unwrap();
+    run(&mut capitals, &insert("C-1", "globex")).await;
+    run(&mut shop, &insert("S-1", "acme")).await;
+    assert_eq!(seen(&mut capitals).await, ["C-1"]);
+    assert_eq!(seen(&mut shop).await, ["S-1"]);
 }

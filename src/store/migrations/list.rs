@@ -190,4 +190,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "two_claims_may_have_one_epoch",
         include_str!("../../../migrations/0071_two_claims_may_have_one_epoch.sql"),
     ),
+    (
+        72,
+        "producers_read_no_more_than_they_may",
+        include_str!("../../../migrations/0072_producers_read_no_more_than_they_may.sql"),
+    ),
 ];
