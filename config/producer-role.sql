@@ -16,6 +16,9 @@
 
 begin;
 
+-- On Postgres 14 every role may create objects in the schema `public`. None of them is called here.
+set local search_path = pg_catalog, pg_temp;
+
 -- Roles belong to the whole server, so the role may exist already, made for another database.
 do $$
 begin

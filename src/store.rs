@@ -125,12 +125,27 @@ impl Store {
     /// Prepares a store of at most `connections` connections. The first statement opens the first connection.
     /// `password` overrides the password of the url.
     pub fn open(url: &str, password: Option<&str>, connections: u32) -> Result<Self, StoreError> {
+        Self::with_search_path(url, password, connections, session::SEARCH_PATH)
+    }
+
+    /// Prepares a store of one connection for the simulation, whose clock stands before Postgres's in `search_path`.
+    #[doc(hidden)]
+    pub fn simulated(url: &str, search_path: &'static str) -> Result<Self, StoreError> {
+        Self::with_search_path(url, None, 1, search_path)
+    }
+
+    fn with_search_path(
+        url: &str,
+        password: Option<&str>,
+        connections: u32,
+        search_path: &'static str,
+    ) -> Result<Self, StoreError> {
         let mut options =
             PgConnectOptions::from_str(url).map_err(StoreError::Url)?.application_name("refundd");
         if let Some(password) = password {
             options = options.password(password);
         }
-        Ok(Store { db: Connections::new(options, connections), witness: None })
+        Ok(Store { db: Connections::new(options, connections, search_path), witness: None })
     }
 
     /// Logs in with this password from now on, if Postgres lets it in; else nothing changes.

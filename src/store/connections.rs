@@ -87,6 +87,7 @@ impl Patience {
 
 struct Shared {
     options: Mutex<PgConnectOptions>,
+    search_path: &'static str,
     slots: Arc<Semaphore>,
     /// The connection that was used last is at the end, and is borrowed first.
     idle: Mutex<Vec<Idle>>,
@@ -128,9 +129,9 @@ impl Connections {
     /// The greatest age of a connection, because the server behind an address may change.
     const OLDEST: Duration = Duration::from_mins(30);
 
-    pub fn new(options: PgConnectOptions, most: u32) -> Self {
+    pub fn new(options: PgConnectOptions, most: u32, search_path: &'static str) -> Self {
         let slots = Arc::new(Semaphore::new(most as usize));
-        let shared = Shared { options: Mutex::new(options), slots, idle: Mutex::default() };
+        let shared = Shared { options: Mutex::new(options), search_path, slots, idle: Mutex::default() };
         Connections { shared: Arc::new(shared), patience: Patience::Short }
     }
 
@@ -146,7 +147,7 @@ impl Connections {
     /// Logs in with this password, and keeps it for new connections if Postgres lets it in.
     pub async fn take_password(&self, password: &str) -> Result<(), Error> {
         let options = self.options().password(password);
-        let trial = in_time(Self::CONNECT, session::connect(&options, Patience::Short.profile())).await?;
+        let trial = self.open(&options, Patience::Short.profile()).await?;
         *self.shared.options.locked() = options;
         let _ = timeout(Self::PING, trial.close()).await;
         Ok(())
@@ -155,7 +156,15 @@ impl Connections {
     /// Opens a connection for the caller alone, without a time-out for statements.
     pub async fn make(&self) -> Result<PgConnection, Error> {
         let profile = &[("statement_timeout", "0"), ("plan_cache_mode", "auto"), ("enable_seqscan", "on")];
-        in_time(Self::CONNECT, session::connect(&self.options(), profile)).await
+        self.open(&self.options(), profile).await
+    }
+
+    async fn open(
+        &self,
+        options: &PgConnectOptions,
+        profile: &[(&str, &str)],
+    ) -> Result<PgConnection, Error> {
+        in_time(Self::CONNECT, session::connect(options, self.shared.search_path, profile)).await
     }
 
     /// Opens a connection with the settings of a borrowed one, checks that no other client shares its session, and
@@ -163,7 +172,8 @@ impl Connections {
     pub async fn try_one(&self) -> Result<(), Error> {
         let options = self.options();
         let trial = async {
-            let mut connection = session::connect(&options, Patience::Short.profile()).await?;
+            let (path, profile) = (self.shared.search_path, Patience::Short.profile());
+            let mut connection = session::connect(&options, path, profile).await?;
             session::is_apart(&mut connection, &options).await?;
             connection.close().await
         };
@@ -203,9 +213,7 @@ impl Connections {
         let (connection, made) = if let Some(idle) = self.rested().await {
             (idle.connection, idle.made)
         } else {
-            let options = self.options();
-            let made = session::connect(&options, Patience::Short.profile());
-            (in_time(Self::CONNECT, made).await?, Instant::now())
+            (self.open(&self.options(), Patience::Short.profile()).await?, Instant::now())
         };
         let mut lent = Lent { connection, made, since: Instant::now(), home: self.clone(), _slot: slot };
         if self.patience != Patience::Short {

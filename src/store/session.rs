@@ -48,6 +48,10 @@ const ALWAYS: &[(&str, &str)] = &[
     ("standard_conforming_strings", "on"),
 ];
 
+/// Where statements look up operators, and types and functions without a schema. On Postgres 14 every role may create
+/// objects in the schema `public`. An operator there that fits better than Postgres's own would run with a node's rights.
+pub(super) const SEARCH_PATH: &str = "pg_catalog, pg_temp";
+
 /// Servers before Postgres 17 do not know this setting. A role's value would end statements that have more time.
 const TRANSACTION_TIMEOUT: &str = "transaction_timeout";
 
@@ -72,12 +76,15 @@ const ORIGIN: &str =
 const RAISED: &str =
     "set `ignore_startup_parameters = extra_float_digits,options` in PgBouncer, with `pool_mode = session`";
 
-/// Opens a connection and sets its session to `profile` and `ALWAYS`; fails with [`Unfit`] if the session does not
-/// keep the settings.
+/// Opens a connection and sets its session to `search_path`, `profile` and `ALWAYS`; fails with [`Unfit`] if the session
+/// does not keep the settings.
 pub(super) async fn connect(
     options: &PgConnectOptions,
+    search_path: &str,
     profile: &[(&str, &str)],
 ) -> Result<PgConnection, Error> {
+    let profile = [&[("search_path", search_path)][..], profile].concat();
+    let profile = profile.as_slice();
     let mut connection = super::reach::connect(options).await.map_err(explained)?;
     let mark = format!("{:016x}", fastrand::u64(..));
     let row = one(&mut connection, &prepare(&mark, profile)).await?;
@@ -98,7 +105,10 @@ pub(super) async fn connect(
 /// Fails if a transaction of another client can use this session, or if the server does not answer. A pooler in transaction mode gives the other client
 /// the server connection that `session` used last.
 pub(super) async fn is_apart(session: &mut PgConnection, options: &PgConnectOptions) -> Result<(), Error> {
-    let look = format!("select pg_backend_pid() as pid, current_setting('{MARK}', true) as found");
+    // The other session keeps the search path of its role or database, so names have their schema.
+    let look = format!(
+        "select pg_catalog.pg_backend_pid() as pid, pg_catalog.current_setting('{MARK}', true) as found"
+    );
     let before: i32 = one(session, &look).await?.get("pid");
     let mut other = super::reach::connect(options).await?;
     // So that the time-outs of its role do not end the other session during this check.
@@ -126,17 +136,19 @@ async fn one(connection: &mut PgConnection, statement: &str) -> Result<PgRow, Er
     sqlx::raw_sql(AssertSqlSafe(statement)).fetch_one(connection).await
 }
 
-/// One statement that reads the present mark as `found`, and then sets the new mark and all settings.
+/// One statement that reads the present mark as `found`, and then sets the new mark and all settings. Its names have their
+/// schema, because it runs under the search path of the role or the database.
 fn prepare(mark: &str, profile: &[(&str, &str)]) -> String {
     let settings = ALWAYS.iter().chain(KEEPALIVES).chain(profile);
     let set: Vec<String> =
-        settings.map(|(name, value)| format!("set_config('{name}', '{value}', false)")).collect();
+        settings.map(|(name, value)| format!("pg_catalog.set_config('{name}', '{value}', false)")).collect();
     format!(
         // First and alone, so that a role's time-out of a few milliseconds does not cancel the longer statement.
         "set statement_timeout = '4s';
-         with before as materialized (select current_setting('{MARK}', true) as found)
-         select pg_backend_pid() as pid, before.found, set_config('{MARK}', '{mark}', false), {},
-                case when current_setting('{TRANSACTION_TIMEOUT}', true) is not null then set_config('{TRANSACTION_TIMEOUT}', '0', false) end
+         with before as materialized (select pg_catalog.current_setting('{MARK}', true) as found)
+         select pg_catalog.pg_backend_pid() as pid, before.found, pg_catalog.set_config('{MARK}', '{mark}', false), {},
+                case when pg_catalog.current_setting('{TRANSACTION_TIMEOUT}', true) is not null
+                     then pg_catalog.set_config('{TRANSACTION_TIMEOUT}', '0', false) end
            from before",
         set.join(", ")
     )

@@ -104,6 +104,7 @@ async fn settings_of_a_role_or_a_database_are_overridden() {
         "idle_in_transaction_session_timeout = '100ms'",
         "synchronous_commit = off",
         "client_encoding = 'LATIN1'",
+        "search_path = public, pg_catalog",
     ] {
         let alter = format!("alter database {} set {setting}", scratch.name);
         sqlx::query(sqlx::AssertSqlSafe(alter)).execute(&mut own).await.unwrap();

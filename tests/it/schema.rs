@@ -11,6 +11,7 @@ use crate::harness::Scratch;
 async fn every_statement_prepares_on_a_migrated_database() {
     let scratch = Scratch::new().await;
     let mut connection = scratch.connect().await;
+    connection.execute("set search_path = pg_catalog, pg_temp").await.unwrap();
     let statements = refundd::store::statements();
     assert!(statements.len() > 25, "{}", statements.len());
     for (name, sql) in statements {

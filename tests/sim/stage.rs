@@ -2,8 +2,8 @@
 //! process, all on one simulated clock.
 //!
 //! Postgres's clock is simulated too. Every statement of refundd calls `now()` and `clock_timestamp()` without a
-//! schema. The schema `sim` has functions of these names and stands before `pg_catalog` in the server's search path.
-//! They read a setting of the connection, and are small enough for the planner to inline them.
+//! schema. The schema `sim` has functions of these names and stands before `pg_catalog` in the search path. They read
+//! a setting of the connection, and are small enough for the planner to inline them.
 //!
 //! A run is one transaction, which is rolled back: emptying thirty tables took longer than playing in them.
 
@@ -25,6 +25,9 @@ use super::redis::Redis;
 use super::wire::{Rewrite, Wire};
 
 const TEMPLATE: &str = "template_of_sim";
+
+/// Of the server, for the wire's own statements, and of each store, which sets it after connecting.
+const SEARCH_PATH: &str = "sim,pg_catalog";
 
 const CLOCK: &str = "
     create schema sim;
@@ -76,7 +79,7 @@ static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let settings = [
-                ("search_path", "sim,pg_catalog"),
+                ("search_path", SEARCH_PATH),
                 ("plan_cache_mode", "force_generic_plan"),
                 // Vacuum at another time would change plans, and with them the order of rows.
                 ("autovacuum", "off"),
@@ -97,7 +100,7 @@ static POSTGRES: LazyLock<PrivatePostgres> = LazyLock::new(|| {
             let mut sql = PgConnection::connect(&url).await.unwrap();
             sqlx::raw_sql(CLOCK).execute(&mut sql).await.unwrap();
             sql.close().await.unwrap();
-            let store = Store::open(&url, None, 1).unwrap();
+            let store = Store::simulated(&url, SEARCH_PATH).unwrap();
             store.migrate().await.unwrap();
             store.close().await;
             let mut sql = PgConnection::connect(&url).await.unwrap();
@@ -145,7 +148,7 @@ impl Stage {
         let wire = Wire::start(&folder, own::ALL, rewrite);
         let url = POSTGRES.url(&name).replace(&folder, &wire.folder);
         let clock = Clock::new();
-        let store = Store::open(&url, None, 1).unwrap();
+        let store = Store::simulated(&url, SEARCH_PATH).unwrap();
         let redis = Arc::new(Redis::new(&clock));
         let connected = (0, Instant::now());
         Stage {
@@ -168,7 +171,7 @@ impl Stage {
         self.clock.set(0);
         (self.postgres_ahead, self.was_set_forward, self.sent_time_us) = (0, false, (-1, -1));
         if self.connected.0 == 0 || self.connected.1.elapsed() > Self::OLDEST {
-            self.store = Store::open(&self.url, None, 1).unwrap();
+            self.store = Store::simulated(&self.url, SEARCH_PATH).unwrap();
             self.store.ping().await.unwrap();
             self.connected.1 = Instant::now();
         }

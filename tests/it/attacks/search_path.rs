@@ -1,9 +1,11 @@
-//! A role chooses its own `search_path`. No function of the schema looks up its operators there.
+//! A role chooses its own `search_path`, and may create objects in the schema `public` of Postgres 14. Functions of the schema
+//! and statements of nodes look up no operator there.
 
+use refundd::refund::State;
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::{are_refused, with_evidence};
-use crate::harness::Scratch;
+use crate::harness::{Scratch, TestNode, until};
 
 /// Functions without a path of their own. Each call would cost a microsecond more, and no role may call them: functions
 /// and triggers with a path of their own do.
@@ -66,4 +68,39 @@ async fn operators_of_another_schema_make_no_move_legal() {
         ],
     )
     .await;
+}
+
+const LIMITED: &str = "[limit.acme]\npermits = 50\nper = \"1s\"\n[channel.acme]\n\
+    endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
+
+#[tokio::test]
+async fn operators_that_another_role_made_in_public_are_not_called_by_nodes() {
+    let scratch = Scratch::new().await;
+    let role = format!("mallory_of_{}", scratch.name);
+    // As on Postgres 14.
+    scratch.sql("grant create on schema public to public").await;
+    scratch.sql(&format!("create role {role} login")).await;
+    let url = scratch.owner_url.replacen("refundd@", &format!("{role}@"), 1);
+    let mut mallory = PgConnection::connect(&url).await.unwrap();
+    for statement in [
+        "create sequence public.calls",
+        // Postgres's own operator takes a double precision, so this one fits better where a statement multiplies a bigint.
+        "create function public.multiplied(bigint, interval) returns interval language plpgsql security definer as $$ begin
+             perform nextval('public.calls');
+             return $1::double precision * $2;
+         end $$",
+        "create operator public.* (leftarg = bigint, rightarg = interval, function = public.multiplied)",
+    ] {
+        mallory.execute(statement).await.unwrap();
+    }
+    let calls = async || scratch.number("select last_value - (not is_called)::int from public.calls").await;
+    // A session with the usual path does call it.
+    let mut usual = PgConnection::connect(&scratch.database_url).await.unwrap();
+    usual.execute("select 2::bigint * interval '1 second'").await.unwrap();
+    assert_eq!(calls().await, 1);
+    let node = TestNode::start(&scratch, "a", LIMITED).await;
+    scratch.insert("acme", "R-", 3).await;
+    until("all are settled", async || scratch.count(State::Succeeded).await == 3).await;
+    node.stop().await;
+    assert_eq!(calls().await, 1, "a node's statement called the operator");
 }
