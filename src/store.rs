@@ -49,6 +49,7 @@ mod recover;
 mod refusal;
 mod review;
 mod rights;
+mod roles;
 mod rules;
 mod save;
 mod seals;
@@ -104,6 +105,7 @@ pub use proposals::{
 pub use recover::Lapsed;
 pub use review::{Decided, Decision};
 pub use rights::{Excess, Lacking, SchemaFault};
+pub use roles::OtherRoles;
 pub use save::{SaveResult, Saved};
 pub use seals::{Head, Sealed};
 pub use second_person::{NeededFor, OtherRule};
@@ -205,6 +207,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         shares::STATEMENTS,
         witness::STATEMENTS,
         rights::STATEMENTS,
+        roles::STATEMENTS,
         checkup::STATEMENTS,
         ping::STATEMENTS,
         rules::STATEMENTS,

@@ -11,6 +11,7 @@ mod finding;
 mod host;
 mod postgres;
 mod redis;
+mod roles;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -13,7 +13,7 @@ use std::path::Path;
 use playground::{Authority, PretendBank, PrivatePostgres, PrivateRedis};
 use refundd::store::Store;
 use serde_json::Value;
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, Executor, PgConnection};
 
 use crate::cli::{file, refundd, text};
 
@@ -79,6 +79,9 @@ async fn a_healthy_set_up_has_no_findings_and_nothing_is_sent_or_spent() {
     let owner = Store::open(&postgres.url("payments"), None, 2).unwrap();
     owner.migrate().await.unwrap();
     postgres.admit_nodes("payments").await.unwrap();
+    let mut connection = PgConnection::connect(&postgres.url("payments")).await.unwrap();
+    // As Postgres 15 and later have it.
+    connection.execute("revoke create on schema public from public").await.unwrap();
     let authority = Authority::new().unwrap();
     let here = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let bank = PretendBank::start_secure(here, authority.identity().unwrap()).unwrap();
@@ -98,6 +101,7 @@ async fn a_healthy_set_up_has_no_findings_and_nothing_is_sent_or_spent() {
         ("postgres.rights", "no others"),
         ("postgres.data", "one way on every host"),
         ("postgres.data", "no sequence is behind"),
+        ("postgres.roles", "name roles"),
         ("postgres.tls", "Unix socket"),
         ("redis.reach", "version"),
         ("redis.settings", "noeviction"),
@@ -118,7 +122,6 @@ async fn a_healthy_set_up_has_no_findings_and_nothing_is_sent_or_spent() {
     assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
     assert!(page.contains("0 broken, 0 warnings"), "{page}");
     assert_eq!(bank.ledger().all().len(), 0, "no request may reach the bank");
-    let mut connection = PgConnection::connect(&postgres.url("payments")).await.unwrap();
     let permits: i64 =
         sqlx::query_scalar("select count(*) from refundd.permits").fetch_one(&mut connection).await.unwrap();
     assert_eq!(permits, 0);

@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use secrecy::ExposeSecret;
 
-use super::certificates;
 use super::clocks::ClockSample;
 use super::copies;
 use super::finding::Finding;
+use super::{certificates, roles};
 use crate::bucket::is_this_host;
 use crate::certificate::first_end;
 use crate::config::Config;
@@ -185,7 +185,7 @@ fn of_fault(check: &'static str, SchemaFault { found, way_out }: SchemaFault, wh
     Finding::broken(check, found, why, &way_out)
 }
 
-/// Both directions: rights that a node lacks, and rights that it should not have.
+/// Rights that a node lacks, rights that it should not have, and what the roles of others may do.
 async fn rights(store: &Store) -> Vec<Finding> {
     if matches!(store.schema().await, Ok(schema) if schema.applied == 0) {
         return vec![Finding::warning(
@@ -205,9 +205,14 @@ async fn rights(store: &Store) -> Vec<Finding> {
         Ok(excess) => too_many(&excess),
         Err(error) => Some(unread(RIGHTS, &error)),
     };
+    let lacks_some = lacking.is_some();
     let mut findings: Vec<Finding> = lacking.into_iter().chain(excess).collect();
     if findings.is_empty() {
         findings.push(Finding::ok(RIGHTS, "the role has the rights that a node needs, and no others"));
+    }
+    if !lacks_some {
+        let others = store.other_roles().await.map(|others| roles::findings(&others));
+        findings.extend(others.unwrap_or_else(|error| vec![unread(RIGHTS, &error)]));
     }
     findings
 }

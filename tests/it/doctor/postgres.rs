@@ -6,6 +6,7 @@ use sqlx::{Connection, Executor, PgConnection};
 
 use super::{NO_REDIS, config, examine, finding, is_found, is_well};
 use crate::harness::Scratch;
+use crate::roles::make_producers;
 use crate::server_tls::put;
 
 fn config_of(url: &str) -> String {
@@ -106,6 +107,32 @@ async fn a_role_with_too_many_or_too_few_rights_is_named_with_each_of_them() {
     scratch.sql("alter table refundd.clock owner to refundd").await;
     scratch.sql(&format!("drop owned by {role}")).await;
     scratch.sql(&format!("drop role {role}")).await;
+}
+
+#[tokio::test]
+async fn producers_that_no_binding_reaches_and_a_schema_open_to_all_are_found() {
+    let scratch = Scratch::new().await;
+    make_producers(&mut scratch.connect().await).await;
+    let (shop, boutique) = (format!("shop_of_{}", scratch.name), format!("boutique_of_{}", scratch.name));
+    for role in [&shop, &boutique] {
+        scratch.sql(&format!("create role {role} login in role refundd_producer")).await;
+    }
+    scratch.sql("revoke create on schema public from public").await;
+    let (report, _) = examine(&config_of(&scratch.database_url));
+    is_well(&report, "postgres.roles", "name roles");
+    scratch.sql(&format!("select refundd.bind_producer('{shop}', '{{acme}}')")).await;
+    let (report, _) = examine(&config_of(&scratch.database_url));
+    is_found(&report, "warning", "postgres.roles", &boutique);
+    // Beside those of other tests: roles belong to the whole server.
+    let found = finding(&report, "postgres.roles", &boutique)["found"].as_str().unwrap();
+    let named: Vec<&str> = found.split([' ', ',']).collect();
+    assert!(named.contains(&boutique.as_str()) && !named.contains(&shop.as_str()), "{found}");
+    scratch.sql(&format!("alter role {shop} rename to new_{shop}")).await;
+    scratch.sql("grant create on schema public to public").await;
+    let (report, _) = examine(&config_of(&scratch.database_url));
+    is_found(&report, "warning", "postgres.roles", &format!("name what is no role: {shop}"));
+    is_found(&report, "warning", "postgres.roles", &format!("new_{shop}"));
+    is_found(&report, "warning", "postgres.roles", "create objects in the schema `public`");
 }
 
 #[tokio::test]
