@@ -2,14 +2,14 @@
 //! until the command says that every line is saved. Sometimes it imports a file once more, which must save nothing.
 
 use std::fmt::Write;
-use std::io;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use crate::channels::Channel;
@@ -103,17 +103,9 @@ async fn import(
 ) -> anyhow::Result<Option<Output>> {
     let config = folder.join("import.toml");
     std::fs::write(&config, world.file_of(dice.usize(..NODES.len())))?;
-    let file = file.to_owned();
-    Ok(tokio::task::spawn_blocking(move || run(&config, &file, patience)).await??)
-}
-
-fn run(config: &Path, file: &Path, patience: Option<Duration>) -> io::Result<Option<Output>> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_refundd"));
-    command.arg("--config").arg(config).arg("import").arg(file);
-    let mut import = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let Some(patience) = patience else { return import.wait_with_output().map(Some) };
-    std::thread::sleep(patience);
-    import.kill()?;
-    import.wait()?;
-    Ok(None)
+    command.arg("--config").arg(config).arg("import").arg(file).stdin(Stdio::null()).kill_on_drop(true);
+    let output = command.output();
+    let Some(patience) = patience else { return Ok(Some(output.await?)) };
+    Ok(tokio::time::timeout(patience, output).await.ok().transpose()?)
 }
