@@ -5,13 +5,15 @@
 //!
 //! It keeps an outcome that cannot be written, and tries again until Postgres is back. If the lease lapses meanwhile,
 //! the refund becomes `unknown`, and the journal keeps the late answer as evidence. An outcome whose row another
-//! transaction has locked is set aside, so that the other outcomes do not wait for it.
+//! transaction has locked, or at which Postgres fails, is set aside, so that the other outcomes do not wait for it.
 //!
 //! The settler counts and logs each outcome once, when the first try to write it is over. Only then it is known
 //! whether Postgres takes the bank's reference, or the outcome becomes one for a person.
 
 mod late;
+mod reporting;
 
+use std::collections::HashSet;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -19,15 +21,15 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
-use crate::bank::outcome::for_the_log;
 use crate::crash;
 use crate::failing::Failing;
 use crate::lock::Lock;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::{Answer, Code, Outcome, RefundId, Settlement, State};
-use crate::store::{Settled, StoreError};
-use crate::telemetry::{self, chain, millis};
+use crate::store::Settled;
+use crate::telemetry::chain;
+use reporting::give_up;
 
 /// The settler loop.
 #[derive(Debug)]
@@ -46,11 +48,14 @@ impl Settler {
     const GATHERING: Duration = Duration::from_millis(5);
     /// How often to look whether a locked row is free.
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
-    /// How many outcomes may wait to be written; when there are more, calls to banks wait too.
+    /// How many outcomes that were set aside may fail in one round. More would fill Postgres's log.
+    const FAILS_AT_ONCE: usize = 8;
+    /// How many outcomes may wait to be written, and how many may be set aside; when there are more, calls to banks wait
+    /// too.
     pub const INBOX: usize = 4096;
 
     pub fn new(node: Node, inbox: mpsc::Receiver<Settled>) -> Self {
-        Settler { writer: Writer { node, failing: Mutex::default() }, inbox }
+        Settler { writer: Writer { node, failing: Mutex::default(), refused: Mutex::default() }, inbox }
     }
 
     /// Runs until every sender of the inbox is dropped and every outcome is written.
@@ -64,13 +69,13 @@ impl Settler {
         let mut is_open = true;
         while is_open || !commits.is_empty() || !aside.is_empty() {
             tokio::select! {
-                came = inbox.recv_many(&mut batch, Self::MOST_AT_ONCE), if is_open && commits.is_empty() => {
+                came = inbox.recv_many(&mut batch, Self::MOST_AT_ONCE), if is_open && commits.is_empty() && aside.len() < Self::INBOX => {
                     is_open = came > 0;
                     tokio::time::sleep_until(next.into()).await;
                 }
                 () = tokio::time::sleep_until(next.into()), if (1..Self::COMMITS).contains(&commits.len()) => {
                     next = Instant::now() + Self::GATHERING;
-                    if inbox.len() < Self::MOST_AT_ONCE {
+                    if inbox.len() < Self::MOST_AT_ONCE || aside.len() >= Self::INBOX {
                         continue;
                     }
                 }
@@ -105,6 +110,8 @@ struct Writer {
     node: Node,
     /// Whether commits fail at present. Commits that are under way together log a failure of Postgres once.
     failing: Mutex<Failing>,
+    /// The outcomes that Postgres failed to write though it wrote others: their refunds with the epochs of their leases.
+    refused: Mutex<HashSet<(RefundId, i64)>>,
 }
 
 impl Writer {
@@ -116,7 +123,12 @@ impl Writer {
     /// Writes the outcomes whose rows are no longer locked. Returns the others.
     async fn write_free(&self, aside: Vec<Settled>) -> Vec<Settled> {
         let ids: Vec<RefundId> = aside.iter().map(|settled| settled.id).collect();
-        let Ok(free) = self.node.store.free(&ids).await else { return aside };
+        let free = match self.node.store.free(&ids).await {
+            Ok(free) => free,
+            Err(error) if error.is_outage() => return aside,
+            // Postgres cannot read one of the rows. Each outcome is tried alone.
+            Err(_) => ids,
+        };
         let (free, mut locked): (Vec<_>, Vec<_>) = aside.into_iter().partition(|one| free.contains(&one.id));
         if !free.is_empty() {
             locked.extend(self.write(&free, true).await);
@@ -124,8 +136,9 @@ impl Writer {
         locked
     }
 
-    /// Writes outcomes, and tries until that works. Returns the outcomes whose rows others have locked. `again` says
-    /// that an earlier try may have written some of them, and that all of them were counted and logged.
+    /// Writes outcomes, and tries until that works. Returns the outcomes that wait: others have locked their rows, or
+    /// Postgres fails at them. `again` says that an earlier try may have written some of them, and that all of them
+    /// were counted and logged.
     async fn write(&self, batch: &[Settled], mut again: bool) -> Vec<Settled> {
         let mut was_locked = again;
         loop {
@@ -137,6 +150,7 @@ impl Writer {
             match done {
                 Ok(moved) => {
                     self.failing.locked().worked(|| tracing::info!("Settling works again"));
+                    self.note_written(batch);
                     self.put_back(batch, &moved);
                     if !again {
                         self.report(batch);
@@ -181,7 +195,7 @@ impl Writer {
                     locked.extend(Box::pin(self.write(rest, again)).await);
                     return locked;
                 }
-                Err(error) if !error.is_about_the_row() => {
+                Err(error) if error.is_outage() => {
                     if !again {
                         self.report(batch);
                     }
@@ -195,13 +209,22 @@ impl Writer {
                     });
                     tokio::time::sleep(jittered(Duration::from_millis(300))).await;
                 }
-                // Postgres refuses one of the outcomes. Write each alone, so that the others do not wait for it.
+                // Postgres refuses one of the outcomes, or fails at its row. Write each alone, so that the others do not
+                // wait for it.
                 Err(_) if batch.len() > 1 => return self.write_each(batch, again).await,
                 // Another refund has this bank reference already. Only a person can find out which refund it belongs
                 // to, and the row must not keep its lease until then.
                 Err(error) if error.is_taken_reference() => {
                     let shown = self.without_reference(&batch[0]).await;
                     return Box::pin(self.write(&[shown], again)).await;
+                }
+                // A damaged page, or a trigger that somebody added: the outcome can be written when that is mended.
+                Err(error) if !error.is_about_the_row() => {
+                    if !again {
+                        self.report(batch);
+                    }
+                    self.note_refused(&batch[0], &error);
+                    return batch.to_vec();
                 }
                 Err(error) => {
                     if !again {
@@ -214,18 +237,18 @@ impl Writer {
         }
     }
 
-    /// Writes each outcome in a commit of its own. Returns those that wait for rows that others have locked.
+    /// Writes each outcome in a commit of its own. Returns those that wait.
     async fn write_each(&self, batch: &[Settled], again: bool) -> Vec<Settled> {
-        let mut locked = Vec::new();
+        let (mut waiting, began) = (Vec::new(), Instant::now());
         for (place, one) in batch.iter().enumerate() {
-            let waits = Box::pin(self.write(std::slice::from_ref(one), again)).await;
+            waiting.extend(Box::pin(self.write(std::slice::from_ref(one), again)).await);
             // Those that were set aside likely wait for the same row. The next round begins with another.
-            if again && !waits.is_empty() {
-                return [&batch[place + 1..], &waits].concat();
+            let is_slow = !waiting.is_empty() && began.elapsed() >= Settler::LOOK_AGAIN;
+            if again && (is_slow || waiting.len() >= Settler::FAILS_AT_ONCE) {
+                return [&batch[place + 1..], &waiting].concat();
             }
-            locked.extend(waits);
         }
-        locked
+        waiting
     }
 
     /// Turns an outcome into one for a person: the bank reference in the answer belongs to another refund.
@@ -258,42 +281,4 @@ impl Writer {
             });
         }
     }
-
-    /// Counts and logs the outcomes of sends.
-    fn report(&self, batch: &[Settled]) {
-        telemetry::together(|| batch.iter().for_each(|one| self.report_one(one)));
-    }
-
-    fn report_one(&self, one: &Settled) {
-        let (id, channel, number, answer) = (one.id, &one.channel, one.attempt, &one.answer);
-        let (outcome, code) = (answer.outcome.as_str(), answer.code.as_str());
-        self.node.metrics.attempt(channel, outcome, one.duration);
-        if answer.code == Code::Unmapped {
-            self.node.metrics.unmapped_answer(channel, answer.status);
-        }
-        let (duration_ms, waited_ms) = (millis(one.duration), millis(one.waited));
-        match answer.outcome {
-            Outcome::Unknown | Outcome::Conflict | Outcome::Review => tracing::warn!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
-                "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", for_the_log(answer.code, &answer.message),
-            ),
-            Outcome::HandedBack => tracing::debug!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, waited_ms,
-                "Refund {id} was handed back unsent on channel `{channel}`: {}", answer.message,
-            ),
-            _ => tracing::info!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
-                "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
-            ),
-        }
-    }
-}
-
-/// Logs an outcome that Postgres refuses for good.
-fn give_up(one: &Settled, error: &StoreError) {
-    tracing::error!(
-        error = %chain(error), refund.id = %one.id, channel.name = %one.channel,
-        outcome = one.answer.outcome.as_str(),
-        "Postgres refuses the outcome of refund {}; when its lease is over it becomes unknown", one.id,
-    );
 }

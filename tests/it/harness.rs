@@ -3,6 +3,7 @@
 
 pub mod browser;
 pub mod certificates;
+pub mod failing;
 pub mod http;
 pub mod node;
 pub mod process;

@@ -3,6 +3,7 @@
 mod late;
 mod lies;
 mod permits;
+mod refused;
 mod settling;
 mod spans;
 mod taken_back;

@@ -1,0 +1,19 @@
+//! Statements that fail.
+
+use super::Scratch;
+
+/// From now on Postgres fails at each update of a refund of which `condition` is true, as with a trigger that somebody
+/// added, or a damaged page.
+pub async fn fail_at(scratch: &Scratch, condition: &str) {
+    scratch
+        .sql("create function public.fails() returns trigger language plpgsql as $$ begin raise exception 'somebody has a rule'; end $$")
+        .await;
+    scratch
+        .sql(&format!("create trigger fails before update on refundd.refunds for each row when ({condition}) execute function public.fails()"))
+        .await;
+}
+
+/// Ends what [`fail_at`] began.
+pub async fn fail_no_more(scratch: &Scratch) {
+    scratch.sql("drop trigger fails on refundd.refunds").await;
+}
