@@ -7,7 +7,10 @@
 //! The leading node also does the housekeeping: it forgets old evidence, dead nodes and channels that no node runs. And it
 //! seals the journal (`recovery/sealing.rs`).
 
+mod first_failure;
 mod housekeeping;
+mod lapsing;
+mod overdue;
 mod sealing;
 mod warnings;
 
@@ -18,13 +21,16 @@ use std::time::{Duration, Instant};
 use crate::bucket::{End, Purpose};
 use crate::crash;
 use crate::failing::Failing;
-use crate::lock::Lock;
 use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::{ChannelName, RefundId};
+use crate::store::StoreError;
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
+use first_failure::FirstFailure;
+use lapsing::RefusedLapses;
+use overdue::OverdueLook;
 use sealing::Sealer;
 
 /// The recovery loop.
@@ -35,8 +41,8 @@ pub struct Recovery {
     keep: Keep,
     /// The earliest moment to look at the backlogs again.
     watch_at: Mutex<Instant>,
-    /// The earliest moment to look again for refunds whose time for inquiries is over.
-    overdue_at: Mutex<Instant>,
+    overdue: Mutex<OverdueLook>,
+    refused_lapses: Mutex<RefusedLapses>,
     /// The earliest moment to rotate the journal's months again.
     rotate_journal_at: Mutex<Instant>,
     sealer: Sealer,
@@ -65,6 +71,16 @@ pub struct Report {
     pub stranded: u64,
 }
 
+impl Report {
+    /// Counts and logs refunds that a person sees now.
+    fn note_shown(&mut self, shown: Option<Vec<(RefundId, String)>>) {
+        for (id, channel) in shown.unwrap_or_default() {
+            self.shown += 1;
+            tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} waits for a person: see `refundd review`");
+        }
+    }
+}
+
 impl Recovery {
     const PERIOD: Duration = Duration::from_secs(3);
     /// The most rows that one statement moves, so that no statement keeps locks for long.
@@ -75,7 +91,6 @@ impl Recovery {
     /// How many buckets one statement compares with the rows.
     const BUCKETS_AT_ONCE: usize = 500;
     const BACKLOGS_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
-    const OVERDUE_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
     const HOUSEKEEPING: Duration = Duration::from_secs(20);
 
     pub fn new(node: Node, wake_ups: WakeUps, keep: Keep) -> Self {
@@ -85,7 +100,8 @@ impl Recovery {
             wake_ups,
             keep,
             watch_at: now(),
-            overdue_at: now(),
+            overdue: Mutex::default(),
+            refused_lapses: Mutex::default(),
             rotate_journal_at: now(),
             sealer: Sealer::default(),
         }
@@ -97,11 +113,11 @@ impl Recovery {
         while !self.node.stop.is_cancelled() {
             if self.node.leads() {
                 let mut done = self.pass().await;
-                // A Redis that is away holds up only what needs Redis.
-                if !matches!(done, Err(ServerError::Store(_)))
+                // A part that failed holds up nothing else, and a Redis that is away only what needs Redis.
+                if !matches!(&done, Err(error) if error.is_postgres_away())
                     && let Err(error) = self.look_after_evidence(&mut kept_house).await
                 {
-                    done = Err(error);
+                    done = done.and(Err(error));
                 }
                 failing.note(
                     &done,
@@ -118,15 +134,16 @@ impl Recovery {
 
     /// Seals the journal, and does the housekeeping when it is due.
     async fn look_after_evidence(&self, kept_house: &mut Instant) -> Result<(), ServerError> {
-        self.part(self.sealer.seal(&self.node.store)).await?;
-        self.part(self.sealer.log_heads(&self.node.store)).await?;
-        if kept_house.elapsed() < Self::HOUSEKEEPING {
-            return Ok(());
+        let mut first = FirstFailure::default();
+        first.go_on(self.part(self.sealer.seal(&self.node.store)).await)?;
+        first.go_on(self.part(self.sealer.log_heads(&self.node.store)).await)?;
+        if kept_house.elapsed() >= Self::HOUSEKEEPING {
+            *kept_house = Instant::now();
+            let led_for = self.node.leads_for().unwrap_or_default();
+            first.go_on(self.part(self.look_ahead()).await)?;
+            first.go_on(self.keep_house(led_for).await)?;
         }
-        *kept_house = Instant::now();
-        let led_for = self.node.leads_for().unwrap_or_default();
-        self.part(self.look_ahead()).await?;
-        self.keep_house(led_for).await
+        first.or(())
     }
 
     /// Does one part of a round, as a pass of its own. Each statement may take half a minute, and a round has many. So
@@ -139,63 +156,54 @@ impl Recovery {
     /// Does one round.
     ///
     /// # Errors
-    /// When Postgres or Redis fails. After a failure of Postgres the rest of the round is left for the next one. After
-    /// a failure of Redis only refunds that are not in their buckets are.
+    /// The first failure. A part that failed is left for the next round, and the other parts are done. While Postgres
+    /// is away, all of the rest is left.
     pub async fn pass(&self) -> Result<Report, ServerError> {
-        let mut report = Report::default();
+        let (mut report, mut first) = (Report::default(), FirstFailure::default());
         let store = &self.node.store;
-        self.part(store.end_pauses()).await?;
-        let began = Instant::now();
+        first.go_on(self.part(store.end_pauses()).await)?;
         // Do the rows first: that works without Redis.
-        loop {
-            crash::point("lapsing");
-            let lapsed = self.part(store.lapse_leases(Self::AT_ONCE)).await?;
-            if !lapsed.is_empty() {
-                crash::point("lapsed");
-            }
-            for refund in &lapsed {
-                tracing::warn!(
-                    refund.id = %refund.id, channel.name = refund.channel, node = refund.node,
-                    "The lease of refund {} on node {} lapsed; it may have been sent and is unknown now", refund.id, refund.node,
-                );
-            }
-            report.lapsed += lapsed.len();
-            if lapsed.len() < Self::AT_ONCE as usize || began.elapsed() > Self::LONGEST_PART {
-                break;
-            }
-        }
-        let began = Instant::now();
-        loop {
-            let expired = self.part(store.fail_past_deadline(Self::AT_ONCE)).await?;
-            for (id, channel) in &expired {
-                tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} could not be sent by its deadline and failed");
-            }
-            self.part(self.withdraw(&expired)).await;
-            report.expired += expired.len();
-            if expired.len() < Self::AT_ONCE as usize || began.elapsed() > Self::LONGEST_PART {
-                break;
-            }
-        }
-        let (planned, dropped) = self.part(store.plan_inquiries(Self::AT_ONCE)).await?;
-        if planned + dropped > 0 {
+        first.go_on(self.lapse(&mut report).await)?;
+        first.go_on(self.fail_late(&mut report).await)?;
+        let plans = first.go_on(self.part(store.plan_inquiries(Self::AT_ONCE)).await)?;
+        if let Some((planned, dropped)) = plans.filter(|(planned, dropped)| planned + dropped > 0) {
             tracing::info!(
                 planned,
                 dropped,
                 "Planned inquiries about {planned} more refunds, and dropped the inquiries about {dropped}"
             );
         }
-        let mut shown = self.part(store.show_unknown(Self::AT_ONCE)).await?;
-        shown.extend(self.part(store.show_accepted(Self::AT_ONCE)).await?);
-        shown.extend(self.part(self.show_overdue()).await?);
-        for (id, channel) in shown {
-            report.shown += 1;
-            tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} waits for a person: see `refundd review`");
+        let shown = first.go_on(self.part(store.show_unknown(Self::AT_ONCE)).await)?;
+        report.note_shown(shown);
+        let shown = first.go_on(self.part(store.show_accepted(Self::AT_ONCE)).await)?;
+        report.note_shown(shown);
+        let shown = first.go_on(self.part(self.show_overdue()).await)?;
+        report.note_shown(shown);
+        report.stranded = first.go_on(self.bring_back_stranded().await)?.unwrap_or_default();
+        first.go_on(self.part(self.watch_backlogs()).await)?;
+        first.or(report)
+    }
+
+    /// Fails refunds whose deadline passed.
+    async fn fail_late(&self, report: &mut Report) -> Result<(), StoreError> {
+        let began = Instant::now();
+        loop {
+            let expired = self.part(self.node.store.fail_past_deadline(Self::AT_ONCE)).await?;
+            for (id, channel) in &expired {
+                tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} could not be sent by its deadline and failed");
+            }
+            self.part(self.withdraw(&expired)).await;
+            report.expired += expired.len();
+            if expired.len() < Self::AT_ONCE as usize || began.elapsed() > Self::LONGEST_PART {
+                return Ok(());
+            }
         }
-        let stranded = self.bring_back_stranded().await;
-        // Do this also while Redis is away: the backlogs are rows.
-        self.part(self.watch_backlogs()).await?;
-        report.stranded = stranded?;
-        Ok(report)
+    }
+
+    /// When a part that began at `began` may be done again: after ten times as long as it took. So a slow part takes a
+    /// tenth of one connection, also while it fails.
+    fn next_after(began: Instant, rests_at_most: Duration) -> Instant {
+        Instant::now() + (began.elapsed() * 10).min(rests_at_most)
     }
 
     /// Takes refunds that ended out of their buckets, so that no channel worker takes them in vain. A failure does no
@@ -212,19 +220,6 @@ impl Recovery {
                 return;
             }
         }
-    }
-
-    /// Shows a person the refunds whose time for inquiries is over. Reading them takes long after a long outage, so
-    /// this pauses ten times as long as it took, for a minute at most.
-    async fn show_overdue(&self) -> Result<Vec<(RefundId, String)>, ServerError> {
-        let began = Instant::now();
-        if began < *self.overdue_at.locked() {
-            return Ok(Vec::new());
-        }
-        let shown = self.node.store.show_overdue(Self::AT_ONCE).await?;
-        let rest = (began.elapsed() * 10).min(Self::OVERDUE_AT_LEAST_EVERY);
-        *self.overdue_at.locked() = Instant::now() + rest;
-        Ok(shown)
     }
 
     /// Puts stranded refunds back: those that are due before the first id of their bucket and are not in it. They go

@@ -40,6 +40,7 @@ mod named;
 mod node_report;
 mod nodes;
 mod outlook;
+mod overdue;
 mod own_suspensions;
 mod ping;
 mod proof;
@@ -97,6 +98,7 @@ pub use moving::{Move, MoveTarget};
 pub use node_report::{BankStatus, NodeReport, ReportedBank, ReportedWait};
 pub use nodes::{Liveness, Peers};
 pub use outlook::{ChannelOutlook, RuleInForce};
+pub use overdue::OverduePlace;
 pub use own_suspensions::OwnSuspension;
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use proposals::{
@@ -189,6 +191,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         due::STATEMENTS,
         find::STATEMENTS,
         outlook::STATEMENTS,
+        overdue::STATEMENTS,
         inquire::STATEMENTS,
         journal::STATEMENTS,
         generation::STATEMENTS,

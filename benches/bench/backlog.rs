@@ -231,7 +231,7 @@ impl Heap {
                 note("recovery: what stands before the heads of buckets", began);
             }
             let began = Instant::now();
-            store.lapse_leases(500).await?;
+            store.lapse_leases(500, &[]).await?;
             store.fail_past_deadline(500).await?;
             store.plan_inquiries(500).await?;
             store.show_unknown(500).await?;

@@ -27,6 +27,13 @@ pub enum ServerError {
     Store(#[from] StoreError),
 }
 
+impl ServerError {
+    /// Whether Postgres is away.
+    pub fn is_postgres_away(&self) -> bool {
+        matches!(self, ServerError::Store(error) if error.is_away())
+    }
+}
+
 impl Node {
     /// Restores a limit that Redis forgot: adopts a generation in the ledger, and tells Redis what is spent. With `quietly`
     /// the log says nothing of it.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Recovery;
+use super::first_failure::FirstFailure;
 use crate::channel::Channel;
 use crate::lock::Lock;
 use crate::node::restoring::ServerError;
@@ -22,20 +23,20 @@ impl Recovery {
     /// Does the housekeeping. `led_for` says how long this node has led without a failed heartbeat.
     ///
     /// # Errors
-    /// When Postgres fails; what is left to do waits for the next call.
+    /// The first failure. What failed waits for the next call; while Postgres is away, so does the rest.
     pub async fn keep_house(&self, led_for: Duration) -> Result<(), ServerError> {
-        let store = &self.node.store;
-        self.part(store.clear_cooling()).await?;
-        let ended = self.part(store.expire_proposals()).await?;
-        if ended > 0 {
+        let (store, mut first) = (&self.node.store, FirstFailure::default());
+        first.go_on(self.part(store.clear_cooling()).await)?;
+        let ended = first.go_on(self.part(store.expire_proposals()).await)?;
+        if let Some(ended) = ended.filter(|ended| *ended > 0) {
             tracing::info!(
                 proposals = ended,
                 "Ended {ended} proposals: nobody approved them in time, or before their refunds changed"
             );
         }
         if led_for >= Self::JUDGES_AFTER {
-            self.part(store.delete_dead_nodes()).await?;
-            for channel in self.part(store.retire_channels()).await? {
+            first.go_on(self.part(store.delete_dead_nodes()).await)?;
+            for channel in first.go_on(self.part(store.retire_channels()).await)?.unwrap_or_default() {
                 tracing::info!(
                     channel.name = channel,
                     "No node runs channel `{channel}` any more; new refunds for it are refused"
@@ -50,18 +51,22 @@ impl Recovery {
             all.map(|limit| limit.rule.memory()).max().unwrap_or_default()
         };
         // Other nodes may have limits that this node's file lacks, or limits with longer windows.
-        let keep = self.part(store.permits_are_kept_for(self.keep.permits.max(longest * 2))).await?;
-        let dropped = self.part(store.rotate_permits(keep)).await?;
-        if dropped > 0 {
-            tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");
+        let wanted = self.keep.permits.max(longest * 2);
+        if let Some(keep) = first.go_on(self.part(store.permits_are_kept_for(wanted)).await)? {
+            let dropped = first.go_on(self.part(store.rotate_permits(keep)).await)?;
+            if let Some(dropped) = dropped.filter(|dropped| *dropped > 0) {
+                tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");
+            }
+            // Keep the journal longer than the ledger, so that it still has the attempt of each permit in the ledger.
+            let attempts = self.keep.attempts.map(|attempts| attempts.max(keep + Self::SPARE));
+            first.go_on(self.rotate_journal(attempts).await)?;
         }
-        // Keep the journal longer than the ledger, so that it still has the attempt of each permit in the ledger.
-        self.rotate_journal(self.keep.attempts.map(|attempts| attempts.max(keep + Self::SPARE))).await?;
         if let Some(keep) = self.keep.events {
-            self.part(store.forget_events(keep)).await?;
+            first.go_on(self.part(store.forget_events(keep)).await)?;
         }
         // Do this last: it takes longest when many refunds have ended.
-        Ok(self.part(store.count_ended()).await?)
+        first.go_on(self.part(store.count_ended()).await)?;
+        first.or(())
     }
 
     /// Makes the journal's next months and drops the months that ended longer than `keep` ago.

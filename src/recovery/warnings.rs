@@ -21,7 +21,9 @@ impl Recovery {
         if began < *self.watch_at.locked() {
             return Ok(());
         }
-        for (channel, full) in self.node.store.watch_backlogs().await? {
+        let seen = self.node.store.watch_backlogs().await;
+        *self.watch_at.locked() = Self::next_after(began, Self::BACKLOGS_AT_LEAST_EVERY);
+        for (channel, full) in seen? {
             if full {
                 tracing::warn!(
                     channel.name = channel,
@@ -31,8 +33,6 @@ impl Recovery {
                 tracing::info!(channel.name = channel, "The backlog of channel `{channel}` has room again");
             }
         }
-        let rest = (began.elapsed() * 10).min(Self::BACKLOGS_AT_LEAST_EVERY);
-        *self.watch_at.locked() = Instant::now() + rest;
         Ok(())
     }
 

@@ -60,6 +60,12 @@ impl StoreError {
         error.code().is_some_and(|code| code == "57014")
     }
 
+    /// Whether Postgres would not take another statement either. A lock, or a statement that is too slow, says nothing
+    /// about other statements.
+    pub fn is_away(&self) -> bool {
+        self.is_outage() && !self.is_too_slow() && !self.is_a_lock()
+    }
+
     /// Whether a session of Postgres or of a pooler has a wrong setting that only a person can correct.
     pub fn is_unfit(&self) -> bool {
         let (StoreError::Statement { source, .. } | StoreError::Unreachable { source, .. }) = self else {

@@ -7,10 +7,9 @@
 use sqlx::Row;
 
 use super::connections::Ask;
-use super::named::{Statement, bind, statement};
-use super::{Doing, Store, StoreError, micros};
-use crate::refund::inquiry::ACCEPTED_PATIENCE;
-use crate::refund::{RefundId, inquiry};
+use super::named::{Statement, bind, column, statement};
+use super::{Doing, Store, StoreError};
+use crate::refund::RefundId;
 
 /// A refund whose lease lapsed. It may have been sent.
 #[derive(Debug)]
@@ -22,6 +21,12 @@ pub struct Lapsed {
 }
 
 const LAPSE: Statement = statement!(include_str!("sql/lapse.sql"));
+
+// Some of them may not be over by the witnessed time: LAPSE then leaves them alone.
+const LAPSED: &str = "
+    select id from refundd.refunds
+     where state = 'sending' and lease_until < now() and id <> all($2::bigint[])
+     order by lease_until limit $1";
 
 // Refunds that may have been sent to another address than the channel's present one. The statement waits a minute
 // after the change, in which a person may put the old address back. A channel that only lost its inquiry, at the
@@ -79,31 +84,6 @@ const SHOW_ACCEPTED: &str = "
      where r.id = stuck.id
     returning r.id, r.channel, refundd.recovery_moved(r, 'no_report')";
 
-// Refunds that no inquiry settled until the end of the schedule, or that never got an inquiry: the address is
-// unreachable, the channel stays paused, or no permit is left for them. A refund with an inquiry in
-// progress is not due. `witnessed_us` is the time as in lapse.sql, `patience_us` the patience for an accepted refund,
-// and `shown_after_us` the age at which inquiries end.
-const SHOW_OVERDUE: Statement = statement!(
-    "
-    update refundd.refunds r
-       set state = 'review',
-           reason = concat_ws('; before: ',
-                       'inquiries_used_up: nothing settled it in ' || extract(day from justify_hours(:shown_after_us * interval '1 microsecond'))
-                           || ' days, in which the bank was asked ' || r.inquiries || ' times',
-                       r.reason)
-      from (select u.id
-              from refundd.refunds u
-             cross join lateral (select case u.state when 'accepted' then u.due_at - :patience_us * interval '1 microsecond'
-                                                     else coalesce(u.uncertain_at, u.created_at) end as at) began
-             where u.inquire_at <= now()
-               and began.at + :shown_after_us * interval '1 microsecond' <= least(now(), timestamptz 'epoch' + :witnessed_us * interval '1 microsecond')
-               and began.at + :shown_after_us * interval '1 microsecond' + refundd.stepped_forward(began.at)
-                   <= least(now(), timestamptz 'epoch' + :witnessed_us * interval '1 microsecond')
-             limit :most for update of u skip locked) overdue
-     where r.id = overdue.id
-    returning r.id, r.channel, refundd.recovery_moved(r, 'inquiries_used_up')"
-);
-
 // Plans an inquiry for refunds that lack one: the channel got its inquiry later, the resends are used up, or an older
 // node moved the refund.
 const PLAN: &str = "
@@ -143,10 +123,10 @@ const LEASED_BY: &str = "select id, channel from refundd.refunds where state = '
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("lapse", LAPSE.sql),
+    ("lapsed", LAPSED),
     ("show_moved", SHOW_MOVED),
     ("show_unknown", SHOW_UNKNOWN),
     ("show_accepted", SHOW_ACCEPTED),
-    ("show_overdue", SHOW_OVERDUE.sql),
     ("plan_inquiries", PLAN),
     ("drop_plans", DROP_PLANS),
     ("past_deadline", PAST_DEADLINE),
@@ -154,10 +134,31 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 ];
 
 impl Store {
-    /// Moves refunds whose lease lapsed to `unknown`; at most `limit` in one call.
-    pub async fn lapse_leases(&self, limit: u32) -> Result<Vec<Lapsed>, StoreError> {
+    /// Moves refunds whose lease lapsed to `unknown`, without those in `without`; at most `limit` in one call.
+    pub async fn lapse_leases(&self, limit: u32, without: &[RefundId]) -> Result<Vec<Lapsed>, StoreError> {
+        self.lapse(limit, None, without).await
+    }
+
+    /// Moves those of these refunds whose lease lapsed to `unknown`.
+    pub async fn lapse_leases_of(&self, refunds: &[RefundId]) -> Result<Vec<Lapsed>, StoreError> {
+        let limit = u32::try_from(refunds.len()).unwrap_or(u32::MAX);
+        self.lapse(limit, Some(refunds), &[]).await
+    }
+
+    async fn lapse(
+        &self,
+        limit: u32,
+        only: Option<&[RefundId]>,
+        without: &[RefundId],
+    ) -> Result<Vec<Lapsed>, StoreError> {
         let Ok(witnessed_us) = self.witnessed_us() else { return Ok(Vec::new()) };
-        let query = bind!(LAPSE, most: i64::from(limit), witnessed_us: witnessed_us);
+        let query = bind!(
+            LAPSE,
+            most: i64::from(limit),
+            witnessed_us: witnessed_us,
+            only: only.map(|only| column(only, |id| id.0)),
+            without: column(without, |id| id.0),
+        );
         let rows = query.all(&self.db).await.doing("look for lapsed leases")?;
         Ok(rows
             .iter()
@@ -167,6 +168,14 @@ impl Store {
                 node: row.get("node"),
             })
             .collect())
+    }
+
+    /// The first `limit` refunds whose lease lapsed, without those in `without`. Moves none of them.
+    pub async fn lapsed_leases(&self, limit: u32, without: &[RefundId]) -> Result<Vec<RefundId>, StoreError> {
+        let without = column(without, |id| id.0);
+        let query = sqlx::query_scalar(LAPSED).bind(i64::from(limit)).bind(without);
+        let ids: Vec<i64> = query.all(&self.db).await.doing("look for lapsed leases one by one")?;
+        Ok(ids.into_iter().map(RefundId).collect())
     }
 
     /// The refunds that a node still has leased, with their channels.
@@ -187,20 +196,6 @@ impl Store {
     /// Moves to `review` the `accepted` refunds without an inquiry whose bank did not report in time.
     pub async fn show_accepted(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
         self.show(SHOW_ACCEPTED, limit).await
-    }
-
-    /// Moves to `review` the refunds whose inquiry schedule is over and that still have a due inquiry.
-    pub async fn show_overdue(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
-        let Ok(witnessed_us) = self.witnessed_us() else { return Ok(Vec::new()) };
-        let query = bind!(
-            SHOW_OVERDUE,
-            most: i64::from(limit),
-            witnessed_us: witnessed_us,
-            patience_us: micros(ACCEPTED_PATIENCE),
-            shown_after_us: micros(inquiry::SHOWN_AFTER),
-        );
-        let rows = query.all(&self.db).await.doing("move refunds to review")?;
-        Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())
     }
 
     async fn show(&self, which: &'static str, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {

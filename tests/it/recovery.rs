@@ -1,5 +1,7 @@
 //! What was left behind comes back: rows in no line, lapsed leases, passed deadlines, full backlogs.
 
+mod failing;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ async fn a_lapsed_lease_becomes_unknown_and_never_ready() {
     scratch
         .sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'dead#1', lease_until = now() - interval '1 second'")
         .await;
-    let lapsed = scratch.store.lapse_leases(100).await.unwrap();
+    let lapsed = scratch.store.lapse_leases(100, &[]).await.unwrap();
     assert_eq!(lapsed.len(), 3);
     assert_eq!(scratch.count(State::Unknown).await, 3);
     let evidence = scratch.store.evidence(RefundId(1)).await.unwrap();
@@ -38,7 +40,7 @@ async fn a_lease_that_still_runs_is_left_alone() {
     scratch.publish("acme").await;
     scratch.insert("acme", "R-", 1).await;
     scratch.sql("update refundd.refunds set state = 'sending', lease_node = 'a', lease_until = now() + interval '1 minute'").await;
-    assert!(scratch.store.lapse_leases(100).await.unwrap().is_empty());
+    assert!(scratch.store.lapse_leases(100, &[]).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -144,6 +146,16 @@ async fn slow_down(scratch: &Scratch, seconds: u32) {
         .await;
 }
 
+/// A recovery whose passes the test makes.
+async fn recovery_of(scratch: &Scratch) -> Recovery {
+    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
+    // Nothing is over for a node that has not compared the clocks yet.
+    let (us, at) = node.bucket.time().await.unwrap();
+    node.store.watch_clock(&node.name, Some(RedisTime { us, at }), true).await.unwrap();
+    let keep = Keep { permits: Duration::from_hours(168), attempts: None, events: None };
+    Recovery::new(node, WakeUps::of_sends(100), keep)
+}
+
 /// Millions of deadlines may be over at the same moment, and as many leases. The watchdog waits a minute for a pass.
 #[tokio::test]
 async fn a_pass_ends_in_seconds_however_many_leases_and_deadlines_are_over() {
@@ -160,12 +172,7 @@ async fn a_pass_ends_in_seconds_however_many_leases_and_deadlines_are_over() {
         .await;
     // Ten statements of each kind would take 10 s.
     slow_down(&scratch, 1).await;
-    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
-    // Nothing is over for a node that has not compared the clocks yet.
-    let (us, at) = node.bucket.time().await.unwrap();
-    node.store.watch_clock(&node.name, Some(RedisTime { us, at }), true).await.unwrap();
-    let keep = Keep { permits: Duration::from_hours(168), attempts: None, events: None };
-    let recovery = Recovery::new(node, WakeUps::of_sends(100), keep);
+    let recovery = recovery_of(&scratch).await;
     let first = recovery.pass().await.unwrap();
     // The sixth statement of each kind ends after six seconds; a busy machine gets less far.
     assert!((500..=3_000).contains(&first.lapsed) && (500..=3_000).contains(&first.expired), "{first:?}");

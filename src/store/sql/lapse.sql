@@ -3,10 +3,13 @@
 -- :most           refunds of one call
 -- :witnessed_us   Postgres's time as the node's own clock carried it on, null without a clock witness: a clock that was
 --                 set forward ends no lease early
+-- :only           null, or the only refunds to move
+-- :without        refunds to leave alone
 -- The 10 seconds until the first inquiry are AGES[0] in refund/inquiry.rs: keep the two equal.
     with late as (
         select id, lease_node from refundd.refunds
          where state = 'sending' and lease_until < least(now(), timestamptz 'epoch' + :witnessed_us * interval '1 microsecond')
+           and (:only::bigint[] is null or id = any(:only)) and id <> all(:without::bigint[])
          order by lease_until limit :most for update skip locked
     ), moved as (
         update refundd.refunds r

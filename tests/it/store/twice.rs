@@ -25,7 +25,7 @@ async fn settle(scratch: &Scratch, node: &str, claimed: &Claimed, outcome: Outco
 
 async fn lapse(scratch: &Scratch) {
     scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
-    assert_eq!(scratch.store.lapse_leases(1).await.unwrap().len(), 1);
+    assert_eq!(scratch.store.lapse_leases(1, &[]).await.unwrap().len(), 1);
 }
 
 /// An inquiry ends the uncertainty about the last send.

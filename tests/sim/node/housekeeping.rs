@@ -2,7 +2,7 @@
 
 use refundd::bucket::{BucketKind, End, Purpose};
 use refundd::refund::{ChannelName, State};
-use refundd::store::{Liveness, RedisTime};
+use refundd::store::{Liveness, OverduePlace, RedisTime};
 
 use crate::clock::micros;
 use crate::mistake::Mistake;
@@ -202,7 +202,7 @@ impl World<'_> {
         let store = self.nodes[n].store.clone();
         let moved = match what {
             State::Sending => {
-                taken(store.lapse_leases(500).await)?.iter().map(|lapsed| lapsed.id).collect::<Vec<_>>()
+                taken(store.lapse_leases(500, &[]).await)?.iter().map(|lapsed| lapsed.id).collect::<Vec<_>>()
             }
             State::Ready => {
                 taken(store.fail_past_deadline(500).await)?.into_iter().map(|(id, _)| id).collect()
@@ -218,7 +218,7 @@ impl World<'_> {
             State::Unknown => taken(store.show_unknown(500).await)?.into_iter().map(|(id, _)| id).collect(),
             _ => {
                 let mut shown = taken(store.show_accepted(500).await)?;
-                shown.extend(taken(store.show_overdue(500).await)?);
+                shown.extend(taken(store.show_overdue(500, 20_000, &OverduePlace::default()).await)?.0);
                 shown.into_iter().map(|(id, _)| id).collect()
             }
         };

@@ -1,0 +1,73 @@
+//! Shows a person the refunds whose time for inquiries is over.
+
+use std::time::{Duration, Instant};
+
+use super::Recovery;
+use crate::lock::Lock;
+use crate::refund::RefundId;
+use crate::store::{OverduePlace, StoreError};
+
+/// How far the present round over the planned inquiries has come.
+#[derive(Debug)]
+pub(super) struct OverdueLook {
+    /// The earliest moment to go on.
+    at: Instant,
+    after: OverduePlace,
+    /// How many inquiries the next call looks at.
+    looks_at: u32,
+}
+
+impl OverdueLook {
+    /// About a tenth of a second of work, and less than the time of a statement even on slow storage.
+    const AT_MOST: u32 = 20_000;
+
+    /// The next call looks at fewer rows after a failure, until it fails at one row alone.
+    fn failed(&mut self) {
+        self.looks_at = (self.looks_at / 2).max(1);
+    }
+
+    fn worked(&mut self, next: OverduePlace) {
+        self.after = next;
+        self.looks_at = (self.looks_at * 2).min(Self::AT_MOST);
+    }
+}
+
+impl Default for OverdueLook {
+    fn default() -> Self {
+        OverdueLook { at: Instant::now(), after: OverduePlace::default(), looks_at: Self::AT_MOST }
+    }
+}
+
+impl Recovery {
+    const OVERDUE_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
+
+    /// Looks at some of the planned inquiries, and goes on there in the next pass.
+    pub(super) async fn show_overdue(&self) -> Result<Vec<(RefundId, String)>, StoreError> {
+        let began = Instant::now();
+        let (after, looks_at) = {
+            let look = self.overdue.locked();
+            if began < look.at {
+                return Ok(Vec::new());
+            }
+            (look.after.clone(), look.looks_at)
+        };
+        let store = &self.node.store;
+        let mut shown = store.show_overdue(Self::AT_ONCE, looks_at, &after).await;
+        // Postgres refuses to move this one refund. Step over it, so that the others are shown; the next round tries again.
+        if let Err(error) = &shown
+            && looks_at == 1
+            && !error.is_away()
+            && let Ok((_, next)) = store.show_overdue(0, 1, &after).await
+        {
+            self.overdue.locked().after = next;
+        }
+        let mut look = self.overdue.locked();
+        look.at = Self::next_after(began, Self::OVERDUE_AT_LEAST_EVERY);
+        match &mut shown {
+            Ok((_, next)) => look.worked(std::mem::take(next)),
+            Err(error) if error.is_away() => {}
+            Err(_) => look.failed(),
+        }
+        shown.map(|(shown, _)| shown)
+    }
+}
