@@ -79,7 +79,7 @@ impl Workers {
         for name in gone {
             if let Some(old) = running.remove(&name) {
                 old.stop.cancel();
-                self.node.suspensions.forget_credentials(&name);
+                self.node.suspensions.note_change(&name);
                 done.stopped.push(name);
             }
         }
@@ -90,7 +90,7 @@ impl Workers {
                 }
                 Some(old) => {
                     old.stop.cancel();
-                    self.node.suspensions.forget_credentials(&channel.name);
+                    self.node.suspensions.note_change(&channel.name);
                     done.changed.push(channel.name.clone());
                 }
                 None => done.started.push(channel.name.clone()),

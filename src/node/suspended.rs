@@ -29,7 +29,7 @@ struct Causes {
     paused: Option<Until>,
     /// The bank's refusal: of the credentials, or of so many requests.
     refused: Option<Until>,
-    /// The same, as long as only this node knows.
+    /// The same, and trips of the breaker, as long as only this node knows.
     unwritten: Unwritten,
     /// When the breaker's next probe is due. The breaker suspends sends alone.
     probe_at: Option<Instant>,
@@ -101,8 +101,10 @@ impl Suspensions {
         self.causes_of.send_if_modified(|known| {
             let now = Instant::now();
             for (channel, causes) in &*known {
-                let refused = fresh.get(channel).and_then(|fresh| fresh.refused);
-                let unwritten = causes.unwritten.missing_in(refused, now);
+                let written = fresh.get(channel);
+                let refused = written.and_then(|written| written.refused);
+                let is_tripped = written.is_some_and(|written| written.probe_at.is_some());
+                let unwritten = causes.unwritten.missing_in(refused, is_tripped, now);
                 if unwritten != Unwritten::default() {
                     fresh.entry(channel.clone()).or_default().unwritten = unwritten;
                 }
@@ -147,9 +149,10 @@ impl Suspensions {
         self.change(channel, |causes| causes.unwritten.of(refused).add(refusal));
     }
 
-    /// Forgets refused credentials that Postgres has not got: the channel may have others now.
-    pub fn forget_credentials(&self, channel: &ChannelName) {
-        self.change(channel, |causes| causes.unwritten.of(Refused::Credentials).forget());
+    /// Forgets refused credentials and trips of the breaker that Postgres has not got: the channel changed. It may have other
+    /// credentials now, or no breaker.
+    pub fn note_change(&self, channel: &ChannelName) {
+        self.change(channel, |causes| causes.unwritten.forget_for_change());
     }
 
     /// Notes that Postgres has this refusal, and suspends the channel until `until`.
@@ -218,6 +221,9 @@ impl Suspensions {
         if let Some(until) = until.reduce(Until::later) {
             return Leave::Suspended(until);
         }
+        if let (Purpose::Send, Some(at)) = (purpose, own.unwritten.tripped_until().filter(|at| *at > now)) {
+            return Leave::Suspended(Until::At(at));
+        }
         match (purpose, own.probe_at, own.reserved.filter(|until| *until > now)) {
             (Purpose::Inquire, _, _) | (Purpose::Send, None, _) => Leave::Free,
             (Purpose::Send, Some(_), Some(until)) => Leave::Probe(until),
@@ -240,7 +246,9 @@ impl Suspensions {
         } else if holds(own.refused) || holds_unwritten(Refused::Requests) {
             Some(Binds::Cooling)
         } else {
-            own.probe_at.map(|_| Binds::Breaker)
+            let is_tripped =
+                own.probe_at.is_some() || own.unwritten.tripped_until().is_some_and(|at| at > now);
+            is_tripped.then_some(Binds::Breaker)
         }
     }
 
@@ -249,7 +257,7 @@ impl Suspensions {
         let known = self.causes_of.borrow();
         known
             .iter()
-            .filter(|(_, causes)| causes.probe_at.is_some())
+            .filter(|(_, causes)| causes.probe_at.is_some() || causes.unwritten.tripped_until().is_some())
             .filter_map(|(name, _)| name.clone())
             .collect()
     }

@@ -30,9 +30,9 @@ impl Node {
     const WRITE_AGAIN: Duration = Duration::from_secs(2);
     /// How long a node suspends a channel alone at least if the bank named no wait: long enough to write it once more.
     const UNWRITTEN_WAIT: Duration = Duration::from_secs(20);
-    /// How long a node suspends a channel alone because of its credentials. Nobody can resume what Postgres does not
-    /// have. After this time the next request shows whether the bank lets it in.
-    const UNWRITTEN_CREDENTIALS: Duration = Duration::from_mins(10);
+    /// How long a node suspends a channel alone because of its credentials or its breaker. Nobody can resume what Postgres
+    /// does not have. After this time the next request shows what the bank does now.
+    const UNWRITTEN_STOP: Duration = Duration::from_mins(10);
 
     /// Reads the suspensions from Postgres. Answers the channels whose share of their rate changed; see
     /// [`super::suspended::Suspensions::update`].
@@ -56,7 +56,6 @@ impl Node {
         refund: RefundId,
         message: &str,
     ) {
-        let name = &channel.name;
         // Suspend on this node at once, so that it makes no request until Postgres says how long to cool.
         let (refused, named, lasts, reason) = match refusal {
             BankRefusal::Wait { named } => {
@@ -66,14 +65,26 @@ impl Node {
             }
             BankRefusal::Unauthorised => {
                 let reason = format!("the bank does not let us in (refund {refund}): {message}");
-                (Refused::Credentials, None, Self::UNWRITTEN_CREDENTIALS, reason)
+                (Refused::Credentials, None, Self::UNWRITTEN_STOP, reason)
             }
         };
         let now = Instant::now();
         let named_until = named.map(|named| now + named);
         let noted = NotedRefusal { until: now + lasts, named_until, began, reason };
+        self.note_and_write(channel, refused, &noted, named).await;
+    }
+
+    /// Notes a refusal on this node at once, and writes it to Postgres: now, or later if Postgres does not take it.
+    async fn note_and_write(
+        &self,
+        channel: &Arc<Channel>,
+        refused: Refused,
+        noted: &NotedRefusal,
+        named: Option<Duration>,
+    ) {
+        let name = &channel.name;
         self.suspensions.note(name, refused, noted.clone());
-        if let Err(error) = self.write_refusal(channel, refused, &noted, named).await {
+        if let Err(error) = self.write_refusal(channel, refused, noted, named).await {
             tracing::warn!(channel.name = %name, error = %chain(&error), "Failed to suspend channel `{name}` in Postgres; only this node suspends it meanwhile");
             self.write_refusal_later(channel, refused);
         }
@@ -117,6 +128,20 @@ impl Node {
                 // If not, it is suspended already, or a person has resumed it since: the next reading says which.
                 is_new.then_some(Until::Ended)
             }
+            Refused::Sends { failure, times, probe } => {
+                let own = OwnSuspension::Breaker { kind: failure.as_str(), probe };
+                if self.store.suspend(name, own, reason, &self.name).await? {
+                    self.metrics.breaker_tripped(name, failure.as_str());
+                    tracing::warn!(
+                        channel.name = %name, kind = failure.as_str(), times, probe_ms = millis(probe),
+                        "The breaker of channel `{name}` tripped: {reason}. One refund goes out every {probe:?} until one succeeds; \
+                         `refundd resume {name} --breaker` ends it at once",
+                    );
+                }
+                // Until the next reading says when the probe is due.
+                self.suspensions.note_breaker(name, Some(Instant::now() + probe));
+                None
+            }
         };
         self.suspensions.note_written(name, refused, noted, suspended);
         Ok(())
@@ -136,7 +161,13 @@ impl Node {
                     () = tokio::time::sleep(jittered(Self::WRITE_AGAIN)) => {}
                 }
                 let Some(noted) = node.suspensions.next_retry(&channel.name, refused) else { return };
-                let rest = noted.named_until.and_then(|until| until.checked_duration_since(Instant::now()));
+                let now = Instant::now();
+                let rest = if noted.until <= now {
+                    // The wait is over. All nodes still have to slow down.
+                    Some(Duration::ZERO)
+                } else {
+                    noted.named_until.and_then(|until| until.checked_duration_since(now))
+                };
                 if let Err(error) = node.write_refusal(&channel, refused, &noted, rest).await {
                     tracing::debug!(channel.name = %channel.name, error = %chain(&error), "Failed again to suspend channel `{}` in Postgres", channel.name);
                 }
@@ -145,45 +176,44 @@ impl Node {
     }
 
     /// Counts the answer to a send for the channel's breaker, and suspends the channel if the breaker trips.
-    pub async fn note_answer(&self, channel: &Channel, answer: &Answer, is_resend: bool, began: Instant) {
+    pub async fn note_answer(
+        &self,
+        channel: &Arc<Channel>,
+        answer: &Answer,
+        is_resend: bool,
+        began: Instant,
+    ) {
         let Some(breaker) = &channel.breaker else { return };
         let name = &channel.name;
         let says = Says::of(answer, is_resend);
         if let Some((failure, times)) = self.breakers.note(name, breaker, says, began) {
-            Box::pin(self.trip(
-                name,
-                failure,
-                times,
-                breaker.probe,
-                for_the_log(answer.code, &answer.message),
-            ))
-            .await;
+            let message = for_the_log(answer.code, &answer.message);
+            Box::pin(self.trip(channel, failure, times, breaker.probe, message)).await;
         }
     }
 
     /// Suspends a channel whose breaker tripped after so many outcomes of one kind, the last of them with this message.
-    async fn trip(&self, name: &ChannelName, failure: Failure, times: u32, probe: Duration, message: &str) {
-        // On this node at once; the slot of this send is still in use.
-        self.suspensions.note_breaker(name, Some(Instant::now() + probe));
-        self.breakers.start_anew(name);
+    async fn trip(
+        &self,
+        channel: &Arc<Channel>,
+        failure: Failure,
+        times: u32,
+        probe: Duration,
+        message: &str,
+    ) {
+        self.breakers.start_anew(&channel.name);
         let what = match failure {
             Failure::Rejected => "the bank refused",
             Failure::Unknown => "nobody can be sure what the bank did with",
         };
-        let reason = format!("{what} {times} refunds one after the other, the last with: {message}");
-        let own = OwnSuspension::Breaker { kind: failure.as_str(), probe };
-        let done = self.store.suspend(name, own, &reason, &self.name).await;
-        if matches!(done, Ok(true)) {
-            self.metrics.breaker_tripped(name, failure.as_str());
-            tracing::warn!(
-                channel.name = %name, kind = failure.as_str(), times, probe_ms = millis(probe),
-                "The breaker of channel `{name}` tripped: {reason}. One refund goes out every {probe:?} until one succeeds; \
-                 `refundd resume {name} --breaker` ends it at once",
-            );
-        }
-        if let Err(error) = done {
-            tracing::warn!(channel.name = %name, error = %chain(&error), "Failed to suspend channel `{name}` in Postgres; its breaker counts anew");
-        }
+        let now = Instant::now();
+        let noted = NotedRefusal {
+            until: now + Self::UNWRITTEN_STOP,
+            named_until: None,
+            began: now,
+            reason: format!("{what} {times} refunds one after the other, the last with: {message}"),
+        };
+        self.note_and_write(channel, Refused::Sends { failure, times, probe }, &noted, None).await;
     }
 
     /// Acts on the answer to a probe, which this node had reserved until `reserved`.

@@ -1,6 +1,7 @@
 //! What a worker may do, as the suspensions come and go.
 
 use super::*;
+use crate::node::breakers::Failure;
 use crate::store::Suspension;
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -185,10 +186,37 @@ fn a_channel_with_other_credentials_forgets_that_the_bank_refused_the_old_ones()
     let (known, until) = (Suspensions::default(), Instant::now() + MINUTE);
     known.note(&acme(), Refused::Credentials, noted(until));
     assert!(known.begin_retries(&acme(), Refused::Credentials));
-    known.forget_credentials(&acme());
+    known.note_change(&acme());
     assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Free);
     assert_eq!(known.next_retry(&acme(), Refused::Credentials), None);
     known.note(&acme(), Refused::Requests, noted(until));
-    known.forget_credentials(&acme());
+    known.note_change(&acme());
     assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Suspended(Until::At(until)));
+}
+
+#[test]
+fn a_trip_that_postgres_has_not_got_suspends_sends_alone_until_it_is_written() {
+    let (known, until) = (Suspensions::default(), Instant::now() + MINUTE);
+    let trip = Refused::Sends { failure: Failure::Rejected, times: 5, probe: MINUTE };
+    known.note(&acme(), trip, noted(until));
+    known.update(&Suspended::default());
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Suspended(Until::At(until)));
+    assert_eq!(known.leave(&acme(), Purpose::Inquire), Leave::Free);
+    assert_eq!(known.tripped(), ["acme"]);
+    assert!(known.begin_retries(&acme(), trip));
+    let suspensions = vec![one(Some("acme"), SuspendedBy::Breaker, None, Some(Duration::ZERO))];
+    known.update(&Suspended { suspensions, slowed: Vec::new() });
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::ProbeIsDue);
+    assert_eq!(known.next_retry(&acme(), trip), None);
+}
+
+#[test]
+fn a_wait_that_was_over_before_it_could_be_written_is_still_written() {
+    let (known, refused) = (Suspensions::default(), Refused::Requests);
+    let refusal = noted(Instant::now());
+    known.note(&acme(), refused, refusal.clone());
+    known.update(&Suspended::default());
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Free);
+    assert!(known.begin_retries(&acme(), refused));
+    assert_eq!(known.next_retry(&acme(), refused), Some(refusal));
 }

@@ -1,8 +1,10 @@
-//! The bank's refusals that Postgres has not got yet. Only this node knows them, and suspends the channel alone.
+//! The bank's refusals, and the trips of breakers, that Postgres has not got yet. Only this node knows them, and
+//! suspends the channel alone.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Until;
+use crate::node::breakers::Failure;
 
 /// What a bank refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +13,8 @@ pub enum Refused {
     Requests,
     /// The credentials.
     Credentials,
+    /// So many refunds that the channel's breaker tripped. This suspends sends alone.
+    Sends { failure: Failure, times: u32, probe: Duration },
 }
 
 /// A refusal that this node learned from the bank.
@@ -27,6 +31,15 @@ pub struct NotedRefusal {
 }
 
 impl NotedRefusal {
+    /// How long after its request a refusal is still written. The wait that the bank named may be shorter than the first
+    /// try to write it. The refusal slows the channel on all nodes afterwards, too.
+    const MATTERS: Duration = Duration::from_mins(1);
+
+    /// Until when it is written again.
+    fn write_until(&self) -> Instant {
+        self.until.max(self.began + Self::MATTERS)
+    }
+
     /// Whether Postgres has the other refusal as well once it has this one.
     fn covers(&self, other: &NotedRefusal) -> bool {
         other.until <= self.until && other.named_until <= self.named_until && other.began <= self.began
@@ -48,6 +61,7 @@ impl NotedRefusal {
 pub(super) struct Unwritten {
     requests: Note,
     credentials: Note,
+    trips: Note,
 }
 
 /// The unwritten refusals of one kind, the last one at the end.
@@ -63,28 +77,43 @@ impl Unwritten {
         match refused {
             Refused::Requests => &mut self.requests,
             Refused::Credentials => &mut self.credentials,
+            Refused::Sends { .. } => &mut self.trips,
         }
     }
 
+    /// Until when sends and inquiries are suspended.
     pub fn until(&self) -> Option<Instant> {
         self.requests.until().max(self.credentials.until())
+    }
+
+    /// Until when a trip of the breaker suspends sends.
+    pub fn tripped_until(&self) -> Option<Instant> {
+        self.trips.until()
     }
 
     pub fn holds(&self, refused: Refused, now: Instant) -> bool {
         let note = match refused {
             Refused::Requests => &self.requests,
             Refused::Credentials => &self.credentials,
+            Refused::Sends { .. } => &self.trips,
         };
         note.until().is_some_and(|until| until > now)
     }
 
-    /// Without what is over, and without what Postgres has: `refused` is the bank's refusal as Postgres has it.
-    pub fn missing_in(&self, refused: Option<Until>, now: Instant) -> Unwritten {
+    pub fn forget_for_change(&mut self) {
+        self.credentials.forget();
+        self.trips.forget();
+    }
+
+    /// Without what is over, and without what Postgres has: `refused` is the bank's refusal as Postgres has it, and
+    /// `is_tripped` says whether the breaker suspends the channel there.
+    pub fn missing_in(&self, refused: Option<Until>, is_tripped: bool, now: Instant) -> Unwritten {
         let cools = |until| matches!(refused, Some(Until::At(at)) if at + Until::SAME >= until);
         let is_let_in = refused != Some(Until::Ended);
         let mut missing = self.clone();
-        missing.requests.keep_if(|until| until > now && !cools(until));
-        missing.credentials.keep_if(|until| until > now && is_let_in);
+        missing.requests.keep_if(|refusal| refusal.write_until() > now && !cools(refusal.until));
+        missing.credentials.keep_if(|refusal| refusal.until > now && is_let_in);
+        missing.trips.keep_if(|trip| trip.until > now && !is_tripped);
         missing
     }
 }
@@ -99,7 +128,7 @@ impl Note {
         self.refusals.push(last);
     }
 
-    pub fn forget(&mut self) {
+    fn forget(&mut self) {
         self.refusals.clear();
     }
 
@@ -109,19 +138,19 @@ impl Note {
     }
 
     pub fn begin_retries(&mut self, now: Instant) -> bool {
-        let begins = !self.is_retried && self.until().is_some_and(|until| until > now);
+        let begins = !self.is_retried && self.refusals.iter().any(|refusal| refusal.write_until() > now);
         self.is_retried |= begins;
         begins
     }
 
     /// All that is left, as one refusal.
     pub fn next_retry(&mut self, now: Instant) -> Option<NotedRefusal> {
-        self.keep_if(|until| until > now);
+        self.keep_if(|refusal| refusal.write_until() > now);
         self.is_retried = !self.refusals.is_empty();
         self.refusals.iter().cloned().reduce(NotedRefusal::and)
     }
 
-    fn keep_if(&mut self, mut keeps: impl FnMut(Instant) -> bool) {
-        self.refusals.retain(|refusal| keeps(refusal.until));
+    fn keep_if(&mut self, keeps: impl FnMut(&NotedRefusal) -> bool) {
+        self.refusals.retain(keeps);
     }
 }

@@ -17,7 +17,19 @@ const TABLE: &str = "lock table refundd.suspensions in share mode";
 /// The node's first request is refused like this while another session holds `lock`. Then more refunds wait, for longer
 /// than a statement waits for a lock. Answers the node, and the session with its open transaction.
 async fn refused_under(scratch: &Scratch, lock: &'static str, refusal: Step) -> (TestNode, PgConnection) {
-    let node = TestNode::start(scratch, "a", &limited()).await;
+    let under_way = answered_under(scratch, &limited(), lock, refusal).await;
+    assert_eq!(scratch.bank.look(|l| l.all().len()), 1, "only the request that was refused");
+    under_way
+}
+
+/// The same with these channels. Other requests may have followed the first one.
+async fn answered_under(
+    scratch: &Scratch,
+    channels: &str,
+    lock: &'static str,
+    answer: Step,
+) -> (TestNode, PgConnection) {
+    let node = TestNode::start(scratch, "a", channels).await;
     until("the channel is there", async || {
         scratch.number("select count(*) from refundd.channels where channel = 'acme'").await == 1
     })
@@ -25,12 +37,11 @@ async fn refused_under(scratch: &Scratch, lock: &'static str, refusal: Step) -> 
     let mut holder = scratch.connect().await;
     holder.execute("begin").await.unwrap();
     holder.execute(lock).await.unwrap();
-    scratch.bank.next("acme", [refusal]);
+    scratch.bank.next("acme", [answer]);
     scratch.insert("acme", "R-", 1).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
     scratch.insert("acme", "S-", 20).await;
     tokio::time::sleep(SECOND * 8).await; // the first try to write the refusal has failed by then
-    assert_eq!(scratch.bank.look(|l| l.all().len()), 1, "only the request that was refused");
     (node, holder)
 }
 
@@ -55,6 +66,30 @@ async fn a_refusal_that_names_no_wait_is_written_when_the_row_is_free_again() {
     within(SECOND * 10, "the channel is slowed", async || scratch.number(slowed).await == 1).await;
     // The pause is now that of a first refusal, and not the longest one.
     within(SECOND * 10, "all are sent", async || scratch.count(State::Succeeded).await == 21).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_refusal_whose_wait_was_over_before_it_could_be_written_still_slows_the_channel() {
+    let scratch = Scratch::new().await;
+    let (node, mut holder) = answered_under(&scratch, &limited(), ROW, Step::too_many(1)).await;
+    holder.execute("rollback").await.unwrap();
+    let slowed = "select count(*) from refundd.channels where channel = 'acme' and slow_percent < 100";
+    within(SECOND * 10, "the channel is slowed", async || scratch.number(slowed).await == 1).await;
+    within(SECOND * 20, "all are sent", async || scratch.count(State::Succeeded).await == 21).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_trip_of_the_breaker_that_could_not_be_written_stops_sends_and_is_written_later() {
+    let scratch = Scratch::new().await;
+    let trips = format!("{}breaker = {{ rejected = 1, unknown = 1, probe = \"1h\" }}\n", limited());
+    let (node, mut holder) = answered_under(&scratch, &trips, TABLE, Step::rejects()).await;
+    assert_eq!(scratch.bank.look(|l| l.all().len()), 1, "only the request that tripped it");
+    holder.execute("rollback").await.unwrap();
+    let tripped = "select count(*) from refundd.suspended where source = 'breaker'";
+    within(SECOND * 10, "every node knows", async || scratch.number(tripped).await == 1).await;
+    assert_eq!(scratch.bank.look(|l| l.all().len()), 1);
     node.stop().await;
 }
 
