@@ -22,7 +22,7 @@ pub struct Networks(pub Vec<Network>);
 pub type WhyNot = &'static str;
 
 /// What is not public, with its kind: the special ranges of RFC 6890 and its successors.
-const SPECIAL: [(&str, WhyNot); 30] = [
+const SPECIAL: [(&str, WhyNot); 29] = [
     ("0.0.0.0/8", "is no address of a host"),
     ("10.0.0.0/8", "is private"),
     ("100.64.0.0/10", "is private to a provider"),
@@ -52,7 +52,6 @@ const SPECIAL: [(&str, WhyNot); 30] = [
     ("fe80::/10", "is link-local"),
     ("fec0::/10", "is private"),
     ("ff00::/8", "is no address of a host"),
-    ("::ffff:0:0/96", "is for special use"),
 ];
 
 /// Addresses of IPv4 in a network of IPv6 (NAT64, RFC 6052).
@@ -134,7 +133,14 @@ impl FromStr for Network {
         if bits > most {
             return Err(NoNetwork);
         }
-        Ok(Network { first, bits: u8::try_from(bits).map_err(|_| NoNetwork)? })
+        // Addresses are compared as those of IPv4 that they are. A range in the longer form must be one of IPv4, too.
+        let canonical = first.to_canonical();
+        let bits = if canonical == first {
+            bits
+        } else {
+            bits.checked_sub(Ipv6Addr::BITS - Ipv4Addr::BITS).ok_or(NoNetwork)?
+        };
+        Ok(Network { first: canonical, bits: u8::try_from(bits).map_err(|_| NoNetwork)? })
     }
 }
 
@@ -221,10 +227,32 @@ mod tests {
     }
 
     #[test]
+    fn a_range_of_ipv4_that_is_written_as_one_of_ipv6_is_the_range_of_ipv4() {
+        for (written, range) in [
+            ("::ffff:203.0.113.0/120", "203.0.113.0/24"),
+            ("::ffff:203.0.113.7", "203.0.113.7/32"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+        ] {
+            assert_eq!(written.parse::<Network>().unwrap().to_string(), range, "{written}");
+            assert_eq!(refusal(&[written], "b", "203.0.113.7"), None, "{written}");
+        }
+        assert_eq!(refusal(&["::ffff:203.0.113.0/120"], "b", "203.0.114.7"), Some("is not in `addresses`"));
+    }
+
+    #[test]
     fn a_text_that_is_no_range_is_refused() {
-        for text in
-            ["", "bank", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "10.0.0.0/+8", "10.0.0.0/8/8"]
-        {
+        for text in [
+            "",
+            "bank",
+            "10.0.0.0/33",
+            "::/129",
+            "::ffff:10.0.0.0/8",
+            "::ffff:10.0.0.0/95",
+            "10.0.0/8",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "10.0.0.0/8/8",
+        ] {
             assert_eq!(text.parse::<Network>(), Err(NoNetwork), "{text}");
         }
         assert_eq!("10.0.0.0/8".parse::<Network>().unwrap().to_string(), "10.0.0.0/8");
