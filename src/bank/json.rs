@@ -2,16 +2,86 @@
 //!
 //! `serde_json` reads a number that 64 bits do not hold as a floating-point number, which keeps about 16 digits. Two
 //! references of 20 digits would become one. So such a number is read as the text that the bank wrote.
+//!
+//! Of a name that stands twice in an object, `serde_json` keeps the last value. Another reader, such as a gateway before the
+//! bank, may keep the first. A body with such an object says two things, so it is not read.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 
-/// The body as JSON; `None` if it is something else.
+/// The body as JSON; `None` if it is something else, or if an object in it has a name twice.
 pub(super) fn read(body: &[u8]) -> Option<Value> {
-    let json = serde_json::from_slice(body).ok()?;
+    let Unambiguous(json) = serde_json::from_slice(body).ok()?;
     if is_rounded(&json) { exact(serde_json::from_slice(body).ok()?) } else { Some(json) }
+}
+
+/// JSON in which no object has a name twice.
+struct Unambiguous(Value);
+
+impl<'de> Deserialize<'de> for Unambiguous {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OfAnyKind).map(Unambiguous)
+    }
+}
+
+struct OfAnyKind;
+
+impl<'de> Visitor<'de> for OfAnyKind {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON in which no object has a name twice")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut read = Vec::new();
+        while let Some(Unambiguous(item)) = items.next_element()? {
+            read.push(item);
+        }
+        Ok(Value::Array(read))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut read = Map::new();
+        while let Some((name, Unambiguous(value))) = fields.next_entry::<String, Unambiguous>()? {
+            if read.insert(name, value).is_some() {
+                return Err(A::Error::custom("a name stands twice in an object"));
+            }
+        }
+        Ok(Value::Object(read))
+    }
 }
 
 /// Whether a number in it may have lost digits.
@@ -46,5 +116,41 @@ fn exact(raw: &RawValue) -> Option<Value> {
             Value::Number(number) if has_lost_digits(&number) => Some(Value::String(text.to_owned())),
             value => Some(value),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_in_which_an_object_has_a_name_twice_is_not_read() {
+        for body in [
+            r#"{"status":"rejected","id":"B-1","status":"succeeded"}"#,
+            r#"{"status":"succeeded","status":"succeeded"}"#,
+            r#"{"status":"rejected","st\u0061tus":"succeeded"}"#,
+            r#"{"data":[{"state":"rejected","state":null}]}"#,
+            r#"{"id":20251130123456789012,"id":7}"#,
+        ] {
+            assert_eq!(read(body.as_bytes()), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn any_other_body_is_read_as_it_stands() {
+        for body in [
+            r#"{"a":{"name":1},"b":{"name":2}}"#,
+            r#"[null,true,-7,18446744073709551615,0.5,"caf\u00e9",[],{}]"#,
+            "{}",
+            "404",
+            "null",
+        ] {
+            assert_eq!(read(body.as_bytes()), serde_json::from_str(body).ok(), "{body}");
+        }
+        let long = read(br#"{"id":20251130123456789012}"#).unwrap();
+        assert_eq!(long["id"], "20251130123456789012", "each digit is kept");
+        for body in ["", "<html>", r#"{"status":"succ"#, "{} {}"] {
+            assert_eq!(read(body.as_bytes()), None, "{body}");
+        }
     }
 }
