@@ -16,7 +16,7 @@ use secrecy::ExposeSecret;
 use super::BankError;
 use super::connect::Dialer;
 use super::door::{Passed, SendDeadline};
-use super::pool::{Pool, Reserved};
+use super::pool::{Pool, Reserved, Unreachable};
 use super::secrets::ClientSecrets;
 use super::settings::ConnectionSettings;
 use super::signing::Signer;
@@ -104,29 +104,26 @@ impl Client {
         Client { is_status_enough: true, ..self }
     }
 
-    /// Makes one request on the connection reserved for it. No first byte leaves after `deadline`. A connection that is dead
-    /// or was idle for too long is replaced once, if no byte was written on it.
+    /// Makes one request on the connection reserved for it, or on another if none is. No first byte leaves after `deadline`.
+    /// A connection that is dead or was idle for too long is replaced once, if no byte was written on it.
     pub async fn call(
         &self,
         request: &BankRequest,
         deadline: &SendDeadline,
-        reserved: Option<Reserved>,
+        mut reserved: Option<Reserved>,
     ) -> CallResult {
-        if let Some(reserved) = reserved {
-            match self.exchange(reserved, request, deadline).await {
-                (CallResult::Unwritten { .. }, Retry::OnAnother) => {}
+        let mut may_replace = true;
+        loop {
+            let connection = match reserved.take() {
+                Some(reserved) => reserved,
+                None => match Box::pin(self.pool.replace(deadline.closes)).await {
+                    Ok(other) => other,
+                    Err(Unreachable { code, message, .. }) => return CallResult::Unwritten { code, message },
+                },
+            };
+            match self.exchange(connection, request, deadline).await {
+                (_, Retry::OnAnother) if may_replace => may_replace = false,
                 (result, _) => return result,
-            }
-        }
-        Box::pin(self.call_on_another(request, deadline)).await
-    }
-
-    /// Makes one request on a connection that nobody reserved for it.
-    async fn call_on_another(&self, request: &BankRequest, deadline: &SendDeadline) -> CallResult {
-        match self.pool.replace(deadline.closes).await {
-            Ok(other) => self.exchange(other, request, deadline).await.0,
-            Err(unreachable) => {
-                CallResult::Unwritten { code: unreachable.code, message: unreachable.message }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Tests of the client on real sockets.
 
-use std::io::ErrorKind;
-use std::sync::{Arc, Mutex};
+use std::io::{ErrorKind, Read, Write};
+use std::sync::{Arc, Mutex, mpsc};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -90,4 +90,36 @@ async fn a_connection_that_was_idle_for_too_long_when_the_first_byte_is_due_is_r
     let result = client.call(&post(Bytes::new()), &deadline(), reserved).await;
     assert!(matches!(result, CallResult::Answer { status: 200, .. }), "{result:?}");
     assert_eq!(*came_on.lock().unwrap(), [2]);
+}
+
+/// Token requests and webhooks reserve no connection. The pool hands one out whose end this side has not seen yet.
+#[tokio::test]
+async fn a_request_without_a_reserved_connection_gets_another_when_its_own_died_before_the_first_byte() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = client(&listener, Duration::from_secs(4), Duration::from_secs(5));
+    let listener = listener.into_std().unwrap();
+    listener.set_nonblocking(false).unwrap();
+    let (close, closing) = mpsc::channel::<()>();
+    let (tell, closed) = mpsc::channel();
+    // A thread of its own: the closing must not let this side's tasks run.
+    let bank = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            // The rest stays unread. So the end of the connection is a reset, and no byte can be written after it.
+            stream.read_exact(&mut [0]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+            let _ = closing.recv();
+            drop(stream);
+            let _ = tell.send(());
+        }
+    });
+    let (request, deadline) = (post(Bytes::new()), deadline());
+    let first = client.call(&request, &deadline, None).await;
+    assert!(matches!(first, CallResult::Answer { status: 200, .. }), "{first:?}");
+    close.send(()).unwrap();
+    closed.recv().unwrap();
+    let second = client.call(&request, &deadline, None).await;
+    assert!(matches!(second, CallResult::Answer { status: 200, .. }), "{second:?}");
+    drop(close);
+    bank.join().unwrap();
 }
