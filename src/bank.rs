@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, PRAGMA};
 use hyper::{HeaderMap, Method};
 
 use crate::channel::{Channel, Inquiry};
@@ -213,6 +213,9 @@ impl Bank {
             return unsent(InquiryOutcome::Nothing, Code::NoAddress, "the inquiry's url cannot be used");
         };
         let mut headers = HeaderMap::new();
+        // HTTP lets a gateway store answers to a GET, also a 404. A stored "not found" may be older than the refund.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-store"));
+        headers.insert(PRAGMA, HeaderValue::from_static("no-cache"));
         let token = match carried(self.inquiry_tokens(), &mut headers, &deadline).await {
             Ok(token) => token,
             Err(Unreachable { code, message, .. }) => {

@@ -1,7 +1,8 @@
 //! Reads the bank's answer to an inquiry: status, headers and body in, inquiry outcome out. Pure.
 //!
 //! In a 200 only the three groups of status texts prove anything by themselves. A 404 means "not found" if the bank
-//! itself wrote it. A proxy, or a server that lost its routes, sends a 404 as well, and that 404 proves nothing.
+//! itself wrote it. A proxy, or a server that lost its routes, sends a 404 as well, and that 404 proves nothing. Nor does a
+//! "not found" with an `Age`: a cache stored it earlier, and the bank may have got the refund since.
 //!
 //! Of the channel's answer rules only those with "asked to wait" apply: a limiter before the bank refuses inquiries as it
 //! refuses sends. The other outcomes speak of an executed or refused send.
@@ -9,7 +10,7 @@
 //! This file does not decide what "not found" is worth: `refund::inquiry` does.
 
 use hyper::HeaderMap;
-use hyper::header::RETRY_AFTER;
+use hyper::header::{AGE, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
 
 use super::outcome::{contradiction, first_match, is_text, message, reference, retry_after};
@@ -58,6 +59,16 @@ pub fn read_inquiry_answer<'r>(
         300..=399 => (InquiryOutcome::Nothing, Code::Redirect),
         _ => (InquiryOutcome::Nothing, Code::Unmapped),
     };
+    if outcome == InquiryOutcome::NotFound && was_stored(headers) {
+        let message = format!(
+            "HTTP {status}: a cache on the way to the bank stored this \"not found\" before the inquiry (it has an \
+             `Age`), so it proves nothing; let no cache answer inquiries"
+        );
+        return InquiryAnswer {
+            status: Some(status),
+            ..InquiryAnswer::new(InquiryOutcome::Nothing, Code::StoredAnswer, &message)
+        };
+    }
     let message = message(status, number, json.as_ref(), asked.secrets);
     let answer = InquiryAnswer { status: Some(status), ..InquiryAnswer::new(outcome, code, &message) };
     let is_known = matches!(
@@ -75,6 +86,12 @@ pub fn read_inquiry_answer<'r>(
         };
     }
     InquiryAnswer { bank_ref, ..answer }
+}
+
+/// Whether a cache stored the answer a second ago or earlier. An `Age` that cannot be read counts as well.
+fn was_stored(headers: &HeaderMap) -> bool {
+    let is_zero = |age: &HeaderValue| age.to_str().is_ok_and(|age| age.trim().parse::<u64>() == Ok(0));
+    headers.get_all(AGE).iter().any(|age| !is_zero(age))
 }
 
 /// Whether the body holds the channel's text for "not found" at the channel's JSON pointer.
@@ -101,178 +118,4 @@ fn by_status_text(inquiry: &Inquiry, json: Option<&Value>) -> (InquiryOutcome, C
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::channel::StatusTexts;
-    use crate::refund::inquiry::Trust;
-    use crate::refund::{ExpectedEcho, RefundId};
-
-    const AT: ReferenceAt<'_> = ReferenceAt { pointer: "/id", accepts_card_numbers: false };
-
-    fn inquiry(status: &str) -> Inquiry {
-        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        Inquiry {
-            url: "http://b/{request_id}".to_owned(),
-            authorization: None,
-            trust: Trust { not_found_is_final: true, grace: Duration::from_secs(1) },
-            limits: None,
-            status: status.to_owned(),
-            status_texts: StatusTexts {
-                succeeded: texts(&["succeeded", "BOOKED"]),
-                pending: texts(&["pending"]),
-                rejected: texts(&["rejected"]),
-            },
-            not_found: None,
-        }
-    }
-
-    fn expected(bank_ref: Option<&str>) -> ExpectedEcho {
-        ExpectedEcho {
-            refund_id: RefundId(7),
-            refund_ref: "R-7".to_owned(),
-            money: crate::refund::Money { amount_minor: 1250, currency: "EUR".to_owned() },
-            bank_ref: bank_ref.map(str::to_owned),
-        }
-    }
-
-    fn read(status: u16, body: &str) -> InquiryOutcome {
-        let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
-        read_inquiry_answer(&inquiry, &[], None, &expected(None), status, &headers, body.as_bytes()).outcome
-    }
-
-    #[test]
-    fn only_a_known_status_in_a_200_settles_anything() {
-        for (status, body, wanted) in [
-            (200, r#"{"status":"succeeded"}"#, InquiryOutcome::Succeeded),
-            (200, r#"{"status":"BOOKED"}"#, InquiryOutcome::Succeeded),
-            (200, r#"{"status":"pending"}"#, InquiryOutcome::Pending),
-            (200, r#"{"status":"rejected"}"#, InquiryOutcome::Rejected),
-            (200, r#"{"status":"declined"}"#, InquiryOutcome::Nothing),
-            (200, r#"{"status":7}"#, InquiryOutcome::Nothing),
-            (200, "{}", InquiryOutcome::Nothing),
-            (200, "", InquiryOutcome::Nothing),
-            (200, "<html>succeeded</html>", InquiryOutcome::Nothing),
-            (201, r#"{"status":"succeeded"}"#, InquiryOutcome::Nothing),
-            (202, r#"{"status":"succeeded"}"#, InquiryOutcome::Nothing),
-            (204, "", InquiryOutcome::Nothing),
-            (302, r#"{"status":"succeeded"}"#, InquiryOutcome::Nothing),
-            (404, "{}", InquiryOutcome::NotFound),
-            (404, r#"{"error":"not found"}"#, InquiryOutcome::NotFound),
-            (404, "", InquiryOutcome::Nothing),
-            (404, "<html>404 Not Found</html>", InquiryOutcome::Nothing),
-            (404, "404", InquiryOutcome::Nothing),
-            (404, r#""not found""#, InquiryOutcome::Nothing),
-            (404, r#"{"error":"not fou"#, InquiryOutcome::Nothing),
-            (404, r#"{"status":"rejected"}"#, InquiryOutcome::NotFound),
-            (400, r#"{"status":"rejected"}"#, InquiryOutcome::Nothing),
-            (410, "{}", InquiryOutcome::Nothing),
-            (429, "", InquiryOutcome::SlowDown { retry_after: None }),
-            (401, "", InquiryOutcome::Unauthorised),
-            (500, r#"{"status":"rejected"}"#, InquiryOutcome::Nothing),
-            (503, "", InquiryOutcome::Nothing),
-        ] {
-            assert_eq!(read(status, body), wanted, "{status} {body}");
-        }
-    }
-
-    #[test]
-    fn a_rule_that_asks_to_wait_applies_to_an_inquiry_and_no_other_rule_does() {
-        let rule = |status, body: Option<(&str, &str)>, outcome| AnswerRule {
-            status,
-            body: body.map(|(pointer, text)| (pointer.to_owned(), text.to_owned())),
-            outcome,
-        };
-        let rules = [
-            rule(503, Some(("/executed", "true")), RuleOutcome::Succeeded),
-            rule(503, None, RuleOutcome::SlowDown),
-            rule(404, None, RuleOutcome::Succeeded),
-            rule(500, None, RuleOutcome::NotExecuted),
-        ];
-        let read = |status: u16, headers: &HeaderMap, body: &str| {
-            let inquiry = inquiry("/status");
-            read_inquiry_answer(&inquiry, &rules, None, &expected(None), status, headers, body.as_bytes())
-        };
-        let none = HeaderMap::new();
-        let waits = read(503, &none, "<html>503 Service Temporarily Unavailable</html>");
-        assert_eq!(
-            (waits.outcome, waits.code),
-            (InquiryOutcome::SlowDown { retry_after: None }, Code::ChannelRule)
-        );
-        assert!(waits.message.contains("rule 2 of `verdict`"), "{}", waits.message);
-        let named = HeaderMap::from_iter([(RETRY_AFTER, "7".parse().unwrap())]);
-        let wait = Some(Duration::from_secs(7));
-        assert_eq!(read(503, &named, "").outcome, InquiryOutcome::SlowDown { retry_after: wait });
-        let first = read(503, &none, r#"{"executed":true}"#);
-        assert_eq!(first.outcome, InquiryOutcome::Nothing, "an earlier rule matches, and it is about sends");
-        assert_eq!(read(404, &none, "{}").outcome, InquiryOutcome::NotFound);
-        assert_eq!(read(500, &none, "{}").outcome, InquiryOutcome::Nothing);
-    }
-
-    #[test]
-    fn where_the_bank_has_a_text_for_not_found_only_that_text_counts() {
-        let asks = Inquiry {
-            not_found: Some(("/error/code".to_owned(), "no_refund".to_owned())),
-            ..inquiry("/status")
-        };
-        let read = |status: u16, body: &str| {
-            let headers = HeaderMap::new();
-            let answer =
-                read_inquiry_answer(&asks, &[], None, &expected(None), status, &headers, body.as_bytes());
-            (answer.outcome, answer.code)
-        };
-        let (ours, gateways) = (r#"{"error":{"code":"no_refund"}}"#, r#"{"message":"no Route matched"}"#);
-        assert_eq!(read(404, ours), (InquiryOutcome::NotFound, Code::NotFound));
-        assert_eq!(read(200, ours), (InquiryOutcome::NotFound, Code::NotFound));
-        assert_eq!(read(404, gateways), (InquiryOutcome::Nothing, Code::Other404));
-        assert_eq!(read(404, "{}"), (InquiryOutcome::Nothing, Code::Other404));
-        assert_eq!(read(404, "<html>"), (InquiryOutcome::Nothing, Code::NotJson));
-        assert_eq!(read(410, ours), (InquiryOutcome::Nothing, Code::Unmapped));
-        let both = r#"{"status":"succeeded","error":{"code":"no_refund"}}"#;
-        assert_eq!(read(200, both).0, InquiryOutcome::Succeeded, "the bank's status text comes first");
-    }
-
-    #[test]
-    fn the_status_is_read_where_the_channel_says() {
-        let body = br#"{"status":"rejected","data":[{"state":"BOOKED"}]}"#;
-        let (inquiry, headers) = (inquiry("/data/0/state"), HeaderMap::new());
-        let answer = read_inquiry_answer(&inquiry, &[], None, &expected(None), 200, &headers, body);
-        assert_eq!(answer.outcome, InquiryOutcome::Succeeded);
-    }
-
-    #[test]
-    fn an_answer_about_another_refund_goes_to_a_person() {
-        let answer = |body: &str, known: Option<&str>| {
-            let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
-            read_inquiry_answer(&inquiry, &[], Some(AT), &expected(known), 200, &headers, body.as_bytes())
-        };
-        let other = answer(r#"{"status":"succeeded","amount_minor":1251}"#, None);
-        assert_eq!((other.outcome, other.code), (InquiryOutcome::Review, Code::EchoDiffers));
-        assert!(
-            other.message.contains("amount_minor") && other.message.contains("1251"),
-            "{}",
-            other.message
-        );
-        let same = answer(r#"{"status":"succeeded","amount_minor":1250,"id":"B-1"}"#, None);
-        assert_eq!((same.outcome, same.bank_ref.as_deref()), (InquiryOutcome::Succeeded, Some("B-1")));
-        let long = answer(r#"{"status":"succeeded","id":20251130123456789012}"#, None);
-        assert_eq!(long.bank_ref.as_deref(), Some("20251130123456789012"), "each digit is kept");
-        let changed = answer(r#"{"status":"succeeded","id":"B-2"}"#, Some("B-1"));
-        assert_eq!((changed.outcome, changed.code), (InquiryOutcome::Review, Code::BankRefDiffers));
-        // A 500 proves nothing, whatever its body repeats.
-        let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
-        let trouble =
-            read_inquiry_answer(&inquiry, &[], None, &expected(None), 500, &headers, br#"{"refund_id":8}"#);
-        assert_eq!(trouble.outcome, InquiryOutcome::Nothing);
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn no_answer_makes_it_panic_and_no_message_is_too_long(status in 100u16..1000, body: Vec<u8>) {
-            let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
-            let answer = read_inquiry_answer(&inquiry, &[], Some(AT), &expected(None), status, &headers, &body);
-            proptest::prop_assert!(answer.message.chars().count() <= 500);
-        }
-    }
-}
+mod tests;

@@ -38,6 +38,8 @@ pub enum Code {
     NotJson,
     /// A 404 to an inquiry without the bank's own text for "not found".
     Other404,
+    /// A "not found" to an inquiry that a cache had stored before the inquiry: it says nothing about the present.
+    StoredAnswer,
     /// An answer to an inquiry without a status in the place that the channel names.
     NoStatus,
     /// The answer repeats another amount, currency or id than was sent.
@@ -102,6 +104,7 @@ impl Code {
             Code::NoJson => "no_json",
             Code::NotJson => "not_json",
             Code::Other404 => "other_404",
+            Code::StoredAnswer => "stored_answer",
             Code::NoStatus => "no_word",
             Code::EchoDiffers => "echo_differs",
             Code::BankRefDiffers => "bank_ref_differs",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use playground::bank::{Kind, Step};
 use refundd::refund::State;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{ASKS, age, inquiries_reach, is, journal};
 use crate::harness::{NodeProcess, Scratch, TestNode, until};
@@ -162,6 +163,45 @@ async fn a_404_that_is_not_the_banks_own_proves_nothing() {
     age(&scratch, "40 seconds").await;
     inquiries_reach(&scratch, 6).await;
     assert!(journal(&scratch, "code").await.ends_with("not_json, other_404"));
+    age(&scratch, "40 seconds").await;
+    is(&scratch, State::Succeeded, 1).await;
+    assert_eq!(scratch.bank.ledger().repeated(), [], "it was sent once");
+    node.stop().await;
+}
+
+/// HTTP lets a gateway store the first 404 and answer the next inquiries with it.
+#[tokio::test]
+async fn an_inquiry_asks_caches_to_stand_aside_and_a_not_found_that_one_stored_proves_nothing() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::pays_but_says_500()]);
+    let gateway = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let quick = ASKS.replace("limits = []", "limits = []\nretry = { base = \"10ms\", cap = \"20ms\" }");
+    let cached =
+        quick.replace("url = \"http://{bank}", &format!("url = \"http://{}", gateway.local_addr().unwrap()));
+    let node = TestNode::start(&scratch, "a", &cached).await;
+    scratch.insert("acme", "R-", 1).await;
+    is(&scratch, State::Unknown, 1).await;
+    age(&scratch, "40 seconds").await;
+    // A connection may come early, or be given up unused.
+    let request = loop {
+        let (mut stream, _) = gateway.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+            if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                break;
+            }
+        }
+        let stored = "HTTP/1.1 404 Not Found\r\nage: 25\r\ncontent-length: 2\r\n\r\n{}";
+        if !request.is_empty() && stream.write_all(stored.as_bytes()).await.is_ok() {
+            break String::from_utf8_lossy(&request).to_lowercase();
+        }
+    };
+    for header in ["cache-control: no-cache, no-store", "pragma: no-cache"] {
+        assert!(request.contains(&format!("\r\n{header}\r\n")), "{request}");
+    }
+    inquiries_reach(&scratch, 1).await;
+    assert_eq!(journal(&scratch, "outcome, code, moved_to").await, "unknown stored_answer unknown");
+    node.daemon.reload(scratch.config("a", &quick)).await.unwrap();
     age(&scratch, "40 seconds").await;
     is(&scratch, State::Succeeded, 1).await;
     assert_eq!(scratch.bank.ledger().repeated(), [], "it was sent once");
