@@ -46,6 +46,19 @@ pub struct Connection {
     pub certificates_end: Option<Timestamp>,
     /// How many requests were answered on the connection.
     pub answered: u32,
+    /// From this moment on the connection is reserved for no further request.
+    pub renew_at: Instant,
+}
+
+impl Connection {
+    /// The least age at which another connection takes its place, also if it is busy. Otherwise a busy node would notice for
+    /// days neither a changed answer of DNS nor a certificate that ended.
+    pub const LEAST_LIFE: Duration = Duration::from_mins(4);
+
+    /// The end of the life of a connection that is opened now. Lives differ by up to half, so that not all end together.
+    fn end_of_life() -> Instant {
+        Instant::now() + Self::LEAST_LIFE.mul_f64(1.0 + fastrand::f64() / 2.0)
+    }
 }
 
 /// Opens connections to one address.
@@ -257,6 +270,7 @@ impl Dialer {
             handshake,
             certificates_end,
             answered: 0,
+            renew_at: Connection::end_of_life(),
         })
     }
 }

@@ -121,7 +121,8 @@ impl Pool {
             {
                 let mut state = self.0.state();
                 // A new connection is always young enough: otherwise each would be thrown away for the next.
-                let until = want.until.min(Instant::now() + state.idle_bound.of(0) * 7 / 8);
+                let young = state.idle_bound.of(0).min(Connection::LEAST_LIFE) * 7 / 8;
+                let until = want.until.min(Instant::now() + young);
                 let got = self.0.take_idle(&mut state, want.most, until);
                 let needed = missing.of_all(&mut state, want.need.saturating_sub(got.len()));
                 self.0.dial_missing(&mut state, needed);
@@ -207,6 +208,7 @@ impl Idle {
     fn is_usable(&self, at: Instant, bound: &IdleBound) -> bool {
         !self.connection.sender.is_closed()
             && at.saturating_duration_since(self.since) < bound.of(self.connection.answered)
+            && at < self.connection.renew_at
     }
 }
 
@@ -261,8 +263,9 @@ impl Shared {
         if connection.sender.is_closed() {
             return self.note_end(state, &connection, since);
         }
-        if since.elapsed() < state.idle_bound.of(connection.answered) && state.idle.len() < self.most {
-            state.idle.push(Idle { connection, since });
+        let idle = Idle { connection, since };
+        if idle.is_usable(Instant::now(), &state.idle_bound) && state.idle.len() < self.most {
+            state.idle.push(idle);
             self.came.notify_waiters();
             if !std::mem::replace(&mut state.is_swept, true) {
                 tokio::spawn(sweep(Arc::clone(self)));

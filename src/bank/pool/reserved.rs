@@ -25,7 +25,8 @@ impl Reserved {
         self.connection.as_ref().is_some_and(|connection| !connection.sender.is_closed())
     }
 
-    /// Whether the connection has been idle for so long that it must not be used any more.
+    /// Whether the connection has been idle for so long that it must not be used any more. Its age does not count: it may have
+    /// its permit already, and another might not be open in time.
     pub(in crate::bank) fn is_too_old(&self) -> bool {
         !self.is_young(Instant::now())
     }

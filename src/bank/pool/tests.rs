@@ -185,3 +185,37 @@ async fn each_of_those_who_need_a_connection_at_once_opens_one() {
     }
     assert_eq!(pool.0.state().missing, 0);
 }
+
+#[tokio::test]
+async fn a_connection_at_the_end_of_its_life_carries_the_request_it_is_reserved_for_and_no_other() {
+    let (address, _came) = server(true).await;
+    let pool = pool(&address, 1);
+    let mut reserved = pool.reserve(want(1)).await.unwrap().remove(0);
+    let now = Instant::now();
+    let life = reserved.connection().unwrap().renew_at - now;
+    assert!((Duration::from_mins(3)..=Duration::from_mins(6)).contains(&life), "{life:?}");
+    reserved.connection().unwrap().renew_at = now + Duration::from_secs(1);
+    drop(reserved);
+    assert_eq!(pool.lead(now, 1), Duration::ZERO);
+    let late = now + Duration::from_secs(2);
+    assert!(pool.lead(late, 1) >= Pool::MARGIN, "it is replaced before the permit is asked for");
+    let mut reserved = pool.reserve_more(1, now).remove(0);
+    reserved.connection().unwrap().renew_at = now;
+    assert!(reserved.is_open() && !reserved.is_too_old(), "its permit is not wasted");
+    reserved.answered(false, None);
+    drop(reserved);
+    assert_eq!(pool.counts(), (0, 0, 0), "it is not kept");
+    let mut fresh = pool.reserve(want(1)).await.unwrap().remove(0);
+    assert!(fresh.connection().unwrap().renew_at > now + Duration::from_mins(3));
+}
+
+#[tokio::test]
+async fn a_new_connection_is_taken_although_it_may_be_idle_for_longer_than_it_lives() {
+    let (address, _came) = server(true).await;
+    let uri = format!("http://{address}/").parse().unwrap();
+    let hour = Duration::from_hours(1);
+    let pool = Pool::new(Dialer::plain(&uri, Duration::from_secs(2)), 1, hour);
+    let want = Want { until: Instant::now() + hour, ..want(1) };
+    let reserving = tokio::time::timeout(Duration::from_secs(5), pool.reserve(want));
+    assert_eq!(reserving.await.expect("no endless dialling").unwrap().len(), 1);
+}
