@@ -173,10 +173,10 @@ impl Bank {
                 let secrets = self.sends.secrets.with(header, &request_id);
                 let asked = Asked { expected: &refund.expected, secrets };
                 let mut answer = outcome::read_answer(&self.channel, asked, status, &headers, &body);
-                if replaces(self.tokens(), token.as_deref(), status)
+                if let Some(refused) = refused(self.tokens(), token.as_deref(), status)
                     && answer.outcome == Outcome::Unauthorised
                 {
-                    answer.code = Code::TokenRefused;
+                    refused.explain(&mut answer.code, &mut answer.message);
                 }
                 (answer, Some(first_byte))
             }
@@ -237,10 +237,10 @@ impl Bank {
                     &headers,
                     &body,
                 );
-                if replaces(self.inquiry_tokens(), token.as_deref(), status)
+                if let Some(refused) = refused(self.inquiry_tokens(), token.as_deref(), status)
                     && answer.outcome == InquiryOutcome::Unauthorised
                 {
-                    answer.code = Code::TokenRefused;
+                    refused.explain(&mut answer.code, &mut answer.message);
                 }
                 (answer, Some(first_byte))
             }
@@ -280,10 +280,10 @@ async fn carried(
     Ok(Some(token))
 }
 
-/// Whether the bank refused a token that it took before, so that the next request has another one.
-fn replaces(tokens: Option<&Tokens>, token: Option<&BankToken>, status: u16) -> bool {
-    let Some((tokens, token)) = tokens.zip(token) else { return false };
-    tokens.answered(token, status) == Some(RefusedToken::Replaced)
+/// Notes the status of an answer for the token that its request carried. `None` if the bank did not refuse the token.
+fn refused(tokens: Option<&Tokens>, token: Option<&BankToken>, status: u16) -> Option<RefusedToken> {
+    let (tokens, token) = tokens.zip(token)?;
+    tokens.answered(token, status)
 }
 
 /// The path and the query, as the request's first line names them.

@@ -4,6 +4,7 @@
 //! A worker has a token before it takes permits, so trouble with tokens spends none. No token is ever logged.
 
 pub(super) mod answer;
+mod refused;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use crate::channel::{Authorization, Channel, TokenSource};
 use crate::lock::Lock;
 use crate::refund::{ChannelName, Code};
 use answer::{NewToken, NoToken};
+pub use refused::RefusedToken;
 
 /// A token as a request carries it.
 #[derive(Debug)]
@@ -41,15 +43,6 @@ pub struct BankToken {
     ends_at: Instant,
     /// The bank has answered a request under the token with something other than 401.
     was_taken: AtomicBool,
-}
-
-/// What a 401 to a request under a token means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RefusedToken {
-    /// The token was good before, so the bank ended it early. The next request has another one.
-    Replaced,
-    /// A new token will probably be refused, too.
-    Useless,
 }
 
 /// The tokens of one channel. Cheap to clone.

@@ -214,6 +214,8 @@ async fn a_new_token_that_the_bank_refuses_pauses_the_channel() {
     let node = TestNode::start(&scratch, "a", &acme(&folder, 1000)).await;
     scratch.insert("acme", "R-", 1).await;
     until("the channel is paused", async || is_paused(&scratch).await).await;
+    let suspensions = scratch.text("select string_agg(s::text, ' ') from refundd.suspensions s").await;
+    assert!(suspensions.contains("another node's token may have ended it"), "{suspensions}");
     until("the refund is ready again", async || scratch.count(State::Ready).await == 1).await;
     assert_eq!(scratch.bank.ledger().all().len(), 1);
     node.stop().await;
