@@ -31,7 +31,7 @@ pub fn read_inquiry_answer<'r>(
     body: &[u8],
 ) -> InquiryAnswer {
     let asked = asked.into();
-    let json = json::read(body);
+    let json = json::read(body).ok();
     let rule =
         first_match(rules, status, json.as_ref()).filter(|(_, rule)| rule.outcome == RuleOutcome::SlowDown);
     let number = rule.map(|(number, _)| number);

@@ -13,10 +13,26 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
-/// The body as JSON; `None` if it is something else, or if an object in it has a name twice.
-pub(super) fn read(body: &[u8]) -> Option<Value> {
-    let Unambiguous(json) = serde_json::from_slice(body).ok()?;
-    if is_rounded(&json) { exact(serde_json::from_slice(body).ok()?) } else { Some(json) }
+/// Why a body is not read as JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnreadBody {
+    NotJson,
+    /// An object in it has a name twice.
+    SaysTwoThings,
+}
+
+/// The body as JSON.
+pub(super) fn read(body: &[u8]) -> Result<Value, UnreadBody> {
+    let read: Result<Unambiguous, _> = serde_json::from_slice(body);
+    // All other errors are about the form.
+    let why = |error: serde_json::Error| {
+        if error.is_data() { UnreadBody::SaysTwoThings } else { UnreadBody::NotJson }
+    };
+    let Unambiguous(json) = read.map_err(why)?;
+    if !is_rounded(&json) {
+        return Ok(json);
+    }
+    serde_json::from_slice(body).ok().and_then(exact).ok_or(UnreadBody::NotJson)
 }
 
 /// JSON in which no object has a name twice.
@@ -132,7 +148,7 @@ mod tests {
             r#"{"data":[{"state":"rejected","state":null}]}"#,
             r#"{"id":20251130123456789012,"id":7}"#,
         ] {
-            assert_eq!(read(body.as_bytes()), None, "{body}");
+            assert_eq!(read(body.as_bytes()), Err(UnreadBody::SaysTwoThings), "{body}");
         }
     }
 
@@ -145,12 +161,13 @@ mod tests {
             "404",
             "null",
         ] {
-            assert_eq!(read(body.as_bytes()), serde_json::from_str(body).ok(), "{body}");
+            assert_eq!(read(body.as_bytes()).ok(), serde_json::from_str(body).ok(), "{body}");
         }
         let long = read(br#"{"id":20251130123456789012}"#).unwrap();
         assert_eq!(long["id"], "20251130123456789012", "each digit is kept");
-        for body in ["", "<html>", r#"{"status":"succ"#, "{} {}"] {
-            assert_eq!(read(body.as_bytes()), None, "{body}");
+        let deep = "[".repeat(1_000);
+        for body in ["", "<html>", r#"{"status":"succ"#, "{} {}", "1e999", deep.as_str()] {
+            assert_eq!(read(body.as_bytes()), Err(UnreadBody::NotJson), "{body}");
         }
     }
 }

@@ -12,7 +12,8 @@ use std::time::Duration;
 use hyper::HeaderMap;
 use hyper::header::{CONTENT_LENGTH, DATE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 
-use super::{Asked, Secrets, json};
+use super::json::{self, UnreadBody};
+use super::{Asked, Secrets};
 use crate::channel::{AnswerRule, Channel, ReferenceAt, RuleOutcome};
 use crate::refund::{Answer, Code, EchoMismatch, Outcome, card, text};
 
@@ -30,13 +31,19 @@ pub fn read_answer<'r>(
 ) -> Answer {
     let asked = asked.into();
     let json = json::read(body);
+    let says_two_things = json == Err(UnreadBody::SaysTwoThings);
+    let json = json.ok();
     let by_rule = by_rule(&channel.answer_rules, status, headers, json.as_ref());
     let rule = by_rule.as_ref().map(|(number, _)| *number);
     let (outcome, code) = match by_rule {
+        // What such an answer repeats cannot be compared with what was sent.
+        Some((_, Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected)) if says_two_things => {
+            (Outcome::Unknown, Code::Unreadable)
+        }
         Some((_, outcome)) => (outcome, Code::ChannelRule),
         None => by_default(status, headers, json.as_ref(), body),
     };
-    let message = message(status, rule, json.as_ref(), asked.secrets);
+    let message = message(status, rule.filter(|_| code == Code::ChannelRule), json.as_ref(), asked.secrets);
     let answer = Answer { status: Some(status), ..Answer::new(outcome, code, message) };
     // The other outcomes are about the channel, or say that this request was not executed. They count, whatever the
     // answer repeats.

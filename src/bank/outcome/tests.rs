@@ -129,6 +129,21 @@ fn a_channels_rules_come_before_the_table_and_in_order() {
 }
 
 #[test]
+fn a_rule_settles_no_answer_that_says_two_things() {
+    let body = r#"{"amount_minor":1250,"amount_minor":1}"#.as_bytes();
+    for (gives, wanted) in [
+        (RuleOutcome::Succeeded, Outcome::Unknown),
+        (RuleOutcome::Rejected, Outcome::Unknown),
+        (RuleOutcome::NotExecuted, Outcome::NotExecuted),
+    ] {
+        let channel = channel(vec![AnswerRule { status: 200, body: None, outcome: gives }]);
+        let answer = read_answer(&channel, &expected(), 200, &HeaderMap::new(), body);
+        assert_eq!(answer.message.contains("rule 1"), answer.code == Code::ChannelRule, "{answer:?}");
+        assert_eq!(answer.outcome, wanted);
+    }
+}
+
+#[test]
 fn the_message_names_the_rule_that_decided_and_keeps_the_banks_own_words() {
     let rule = |code: &str| AnswerRule {
         status: 200,
