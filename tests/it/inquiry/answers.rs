@@ -178,28 +178,32 @@ async fn an_inquiry_asks_caches_to_stand_aside_and_a_not_found_that_one_stored_p
     let quick = ASKS.replace("limits = []", "limits = []\nretry = { base = \"10ms\", cap = \"20ms\" }");
     let cached =
         quick.replace("url = \"http://{bank}", &format!("url = \"http://{}", gateway.local_addr().unwrap()));
+    let (came, mut requests) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = gateway.accept().await {
+            let came = came.clone();
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+                    if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                let stored = b"HTTP/1.1 404 Not Found\r\nage: 25\r\ncontent-length: 2\r\n\r\n{}";
+                stream.write_all(stored).await.unwrap();
+                let _ = came.send(String::from_utf8_lossy(&request).to_lowercase());
+            });
+        }
+    });
     let node = TestNode::start(&scratch, "a", &cached).await;
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Unknown, 1).await;
     age(&scratch, "40 seconds").await;
-    // A connection may come early, or be given up unused.
-    let request = loop {
-        let (mut stream, _) = gateway.accept().await.unwrap();
-        let mut request = Vec::new();
-        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-            if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
-                break;
-            }
-        }
-        let stored = "HTTP/1.1 404 Not Found\r\nage: 25\r\ncontent-length: 2\r\n\r\n{}";
-        if !request.is_empty() && stream.write_all(stored.as_bytes()).await.is_ok() {
-            break String::from_utf8_lossy(&request).to_lowercase();
-        }
-    };
+    inquiries_reach(&scratch, 1).await;
+    let request = requests.recv().await.unwrap();
     for header in ["cache-control: no-cache, no-store", "pragma: no-cache"] {
         assert!(request.contains(&format!("\r\n{header}\r\n")), "{request}");
     }
-    inquiries_reach(&scratch, 1).await;
     assert_eq!(journal(&scratch, "outcome, code, moved_to").await, "unknown stored_answer unknown");
     node.daemon.reload(scratch.config("a", &quick)).await.unwrap();
     age(&scratch, "40 seconds").await;
