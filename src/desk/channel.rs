@@ -64,14 +64,17 @@ pub struct ChannelStatus {
     pub waits_for: Option<LimitAwaited>,
     /// What a node sees of the bank; null if none reports about it.
     pub bank: Option<BankStatus>,
-    /// How long until the backlog is gone. Null if only a person can start the channel, if its bank accepts nothing, if it is
-    /// unlimited and its bank was not measured, or if the rule of a limit is not known.
+    /// How long until the backlog is gone. Null if only a person can start the channel, if its bank is unreachable or accepts
+    /// nothing, if it is blocked, if it is unlimited and its bank was not measured, or if the rule of a limit is not known.
     pub expected_seconds_to_drain: Option<u64>,
     /// Why there is a backlog and no forecast.
     pub no_forecast_because: Option<String>,
     /// The forecast was made while it was stopped, and it is not stopped any more.
     #[serde(skip)]
     pub forecast_is_old: bool,
+    /// A node reports that Redis does not answer or refuses.
+    #[serde(skip)]
+    pub redis_is_away: bool,
     pub paused: Option<PauseStatus>,
     /// Why the breaker suspends it.
     pub breaker: Option<BreakerStatus>,
@@ -125,6 +128,7 @@ impl ChannelStatus {
             expected_seconds_to_drain: census.drain.map(|drain| drain.as_secs_f64().ceil()).map(whole),
             no_forecast_because: None,
             forecast_is_old: census.forecast_is_old,
+            redis_is_away: false,
             paused: census.pause().and_then(PauseStatus::of),
             suspensions: census.suspensions.iter().cloned().map(SuspensionStatus::from).collect(),
             breaker: census.suspension(SuspendedBy::Breaker).and_then(BreakerStatus::of),
@@ -150,6 +154,7 @@ impl ChannelStatus {
         self.bank = banks.into_iter().nth(place);
         let has = |trouble: fn(&BankStatus) -> bool| self.bank.as_ref().is_some_and(trouble);
         let is_blocked = has(|bank| bank.blocked.is_some()) || redis_is_away;
+        self.redis_is_away = redis_is_away;
         self.state = self.state.with_nodes(has(|bank| bank.unreachable.is_some()), is_blocked);
         self.note_binds(seen);
         self.judge();
@@ -185,13 +190,17 @@ impl ChannelStatus {
         self.note_nodes(statuses, seen, redis_is_away);
     }
 
-    /// Decides what binds a channel that is suspended, and why there is no forecast.
+    /// Decides what binds a channel that is suspended, whether there is a forecast, and why there is none.
     fn judge(&mut self) {
         if let Some(binds) = self.state.suspended() {
             (self.binds, self.binds_limit) = (binds, None);
             (self.binds_share, self.binds_over_seconds) = (None, None);
             // A node that asks for no permit waits for none.
             self.waits_for = None;
+        }
+        // The count knows nothing of what nodes see, so it has a forecast also for a channel that cannot send.
+        if self.backlog > 0 && self.why_stopped().is_some() {
+            self.expected_seconds_to_drain = None;
         }
         self.no_forecast_because = self.why_no_forecast();
     }

@@ -191,14 +191,15 @@ fn awaited(
                 return step(WaitsFor::Suspension, channel.suspension_sentences().join("; "), until);
             }
             let before = place.map_or(0, |place| place.saturating_sub(1));
-            let binds = match (channel.binds, &channel.binds_limit) {
-                (Binds::Nothing, _) => String::new(),
-                (binds, Some(limit)) => format!("; {} `{limit}` binds the channel", binds.as_str()),
-                (binds, None) => format!("; `{}` binds the channel", binds.as_str()),
+            let why = match (channel.outage(), channel.binds, &channel.binds_limit) {
+                (Some(outage), ..) => format!("; {outage}"),
+                (None, Binds::Nothing, _) => String::new(),
+                (None, binds, Some(limit)) => format!("; {} `{limit}` binds the channel", binds.as_str()),
+                (None, binds, None) => format!("; `{}` binds the channel", binds.as_str()),
             };
             step(
                 WaitsFor::Place,
-                format!("{} of channel `{name}` before it{binds}", counted(before, "refund")),
+                format!("{} of channel `{name}` before it{why}", counted(before, "refund")),
                 None,
             )
         }

@@ -7,7 +7,7 @@ use super::{ChannelStatus, SuspensionStatus};
 use crate::node::meter::Binds;
 use crate::refund::State;
 use crate::refund::text::counted;
-use crate::store::SuspendedBy;
+use crate::store::{BankStatus, SuspendedBy};
 
 /// When the backlog of a channel is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,10 +104,8 @@ impl SuspensionStatus {
 impl ChannelStatus {
     /// When its backlog is gone.
     pub fn drain(&self) -> Drain {
-        let is_away = self.bank.as_ref().is_some_and(|bank| bank.unreachable.is_some());
         match (self.expected_seconds_to_drain, &self.no_forecast_because) {
             _ if self.backlog == 0 => Drain::Empty,
-            (Some(_), _) if is_away => Drain::Unknown("its bank is unreachable".to_owned()),
             (Some(seconds), _) => Drain::In(Duration::from_secs(seconds)),
             (None, why) => Drain::Unknown(why.clone().unwrap_or_default()),
         }
@@ -130,7 +128,7 @@ impl ChannelStatus {
         }))
     }
 
-    /// Why it sends nothing until somebody acts, or nothing that the bank takes.
+    /// Why nobody can say when it sends again, or when the bank takes what it sends. It has no forecast then.
     pub fn why_stopped(&self) -> Option<String> {
         let endless =
             self.suspensions.iter().find(|one| one.until.is_none()).map(|one| match one.suspended_by {
@@ -140,8 +138,23 @@ impl ChannelStatus {
                 SuspendedBy::Breaker | SuspendedBy::Cooling => "its breaker stops it until a probe succeeds",
             });
         let why = endless.or(self.run_by.is_empty().then_some("no living node runs it"));
-        why.map(str::to_owned)
+        why.or_else(|| self.outage())
+            .map(str::to_owned)
             .or_else(|| self.nothing_accepted.as_ref().map(|refusing| refusing.text.clone()))
+    }
+
+    /// What a node lacks to send, as far as nodes report it: the bank, Redis, or a claim. Nobody knows when it ends.
+    pub(in crate::desk) fn outage(&self) -> Option<&'static str> {
+        let has = |trouble: fn(&BankStatus) -> bool| self.bank.as_ref().is_some_and(trouble);
+        if has(|bank| bank.unreachable.is_some()) {
+            Some("its bank is unreachable")
+        } else if self.redis_is_away {
+            Some("Redis is away or refuses")
+        } else if has(|bank| bank.blocked.is_some()) {
+            Some("it is blocked: Redis or Postgres fails, or their clocks disagree")
+        } else {
+            None
+        }
     }
 
     /// Everything that suspends it, the pauses by people first.

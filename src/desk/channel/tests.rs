@@ -130,3 +130,33 @@ fn of_several_nodes_the_longest_wait_binds_and_trouble_is_shown() {
     assert_eq!((status.state, status.binds), (Standing::Unreachable, Binds::InFlight));
     assert_eq!(status.bank.and_then(|bank| bank.unreachable).as_deref(), Some("connect: refused"));
 }
+
+#[test]
+fn a_channel_with_an_outage_has_no_forecast_and_says_why_until_the_outage_is_over() {
+    let of = |bank: &Value, redis: Option<&str>| {
+        let mut reports = report(bank);
+        reports[0].1.redis = redis.map(str::to_owned);
+        let mut status = ChannelStatus::of(&census());
+        status.note_reports(&reports);
+        status
+    };
+    let [none, away, blocked] =
+        [json!({}), json!({ "unreachable": "connect: refused" }), json!({ "blocked": "clocks" })];
+    for (bank, redis, why) in [
+        (&away, None, "its bank is unreachable"),
+        (&none, Some("connect: refused"), "Redis is away or refuses"),
+        (&blocked, None, "it is blocked: Redis or Postgres fails, or their clocks disagree"),
+    ] {
+        let status = of(bank, redis);
+        assert_eq!(status.expected_seconds_to_drain, None, "{why}");
+        assert_eq!(status.no_forecast_because.as_deref(), Some(why));
+        assert_eq!(status.why_stopped().as_deref(), Some(why));
+        assert_eq!(status.drain(), Drain::Unknown(why.to_owned()));
+    }
+    let well = of(&none, None);
+    assert_eq!((well.expected_seconds_to_drain, well.no_forecast_because.clone()), (Some(101), None));
+    let idle = ChannelCensus { counts: BTreeMap::new(), drain: Some(Duration::ZERO), ..census() };
+    let mut idle = ChannelStatus::of(&idle);
+    idle.note_reports(&report(&away));
+    assert_eq!((idle.expected_seconds_to_drain, idle.drain()), (Some(0), Drain::Empty));
+}

@@ -82,6 +82,43 @@ async fn a_bank_that_refuses_every_send_has_no_pace_and_no_forecast_and_both_are
 }
 
 #[tokio::test]
+async fn an_unreachable_bank_has_no_forecast_and_every_page_and_every_refund_names_it() {
+    let scratch = Scratch::new().await;
+    let channels = SLOW.replace("{bank}", "127.0.0.1:1");
+    let node = TestNode::start(&scratch, "a", &channels).await;
+    scratch.insert("acme", "R-", 5).await;
+    let why = "its bank is unreachable";
+    let mut channel = Value::Null;
+    until("the channel has no forecast", async || {
+        channel = node.get("/v1/channels/acme").await.json();
+        channel["no_forecast_because"] == why
+    })
+    .await;
+    assert_eq!(channel["expected_seconds_to_drain"], Value::Null, "{channel}");
+    let has_none = |story: &Value| {
+        let text = story["waits_for"]["text"].as_str().unwrap_or_default();
+        story["no_forecast_because"] == why
+            && story["expected_at"].is_null()
+            && story["expected_in_seconds"].is_null()
+            && text.ends_with(why)
+    };
+    let found = node.get("/v1/refunds/find?q=R-5").await.json();
+    assert!(has_none(&found["story"]), "{found}");
+    for path in ["/", "/channels/acme", "/refunds/5"] {
+        let page = node.request_with(hyper::Method::GET, path, &[("accept", "text/html")], "").await.text;
+        assert!(page.contains(&format!("unknown: {why}")), "{path}: {page}");
+    }
+    let config = file(&scratch.file("a", &channels));
+    until("the commands know it from the node's report", async || {
+        has_none(&json_of(config.path(), &["show", "R-5", "--json"])["story"])
+    })
+    .await;
+    let shown = text(&refundd(config.path(), &["status", "acme"]));
+    assert!(shown.contains(&format!("drained    unknown: {why}")), "{shown}");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn every_pause_is_shown_with_its_end_and_a_refund_goes_after_the_last_one() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", SLOW).await;
