@@ -237,7 +237,8 @@ impl Outlook {
         next
     }
 
-    /// The forecast for what is left after the most steps.
+    /// The forecast for what is left after the most steps: at the last pace, but not before a pause ends, and no faster than
+    /// each limit allows once its permits of now are spent.
     fn at_last_pace(
         &self,
         limits: &[Allowance],
@@ -246,14 +247,15 @@ impl Outlook {
         now: Seconds,
     ) -> Vec<Option<Seconds>> {
         let rest = |((demand, queue), pace): ((&Demand, Queue), &f64)| {
-            demand.starts_at?;
+            let begins = now.max(demand.starts_at?);
             let coming = demand.arrivals.get(queue.arrived..).unwrap_or_default();
             let left = queue.waiting + coming.iter().map(|arrival| arrival.count).sum::<f64>();
-            let slowest =
-                demand.limits.iter().filter_map(|limit| limits.get(*limit)).map(Allowance::mean_rate);
-            let rate = if *pace > 0.0 { *pace } else { slowest.fold(f64::INFINITY, f64::min) };
+            let own = demand.limits.iter().filter_map(|limit| limits.get(*limit));
+            let by_limits = own.map(|limit| (left - limit.level()).max(0.0) / limit.mean_rate());
+            let at_pace = if *pace > 0.0 { left / *pace } else { 0.0 };
+            let lasts = by_limits.fold(at_pace, f64::max);
             let last = coming.last().map_or(now, |arrival| arrival.at);
-            queue.gone_at.or_else(|| Some((now + left / rate).max(last)).filter(|at| at.is_finite()))
+            queue.gone_at.or_else(|| Some((begins + lasts).max(last)).filter(|at| at.is_finite()))
         };
         self.demands.iter().zip(queues).zip(pace).map(rest).collect()
     }

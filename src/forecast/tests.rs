@@ -275,3 +275,25 @@ fn ten_thousand_channels_behind_one_limit_are_forecast_within_the_bounded_work()
     assert!(found.iter().all(Option::is_some));
     assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
 }
+
+#[test]
+fn what_is_left_after_the_most_steps_waits_for_the_end_of_a_pause_and_for_a_quota() {
+    // One refund in each millisecond uses up the steps in 20 s.
+    let busy: Vec<_> =
+        (0..30_000).map(|ms| ExpectedArrival { at: f64::from(ms) / 1e3, count: 1.0 }).collect();
+    let busy = Demand { arrivals: busy, ..of_backlog(0.0) };
+    let paused = Demand { limits: vec![1], starts_at: Some(3_600.0), ..of_backlog(100.0) };
+    // Ten a second at the bank, and 1,000 in each day. Of the first 1,000, some 800 are left after 20 s.
+    let under_quota = Demand { limits: vec![2, 3], ..of_backlog(2_000.0) };
+    let quota = rule(Algorithm::SlidingLog, 1_000, 24 * HOUR);
+    let limits = vec![
+        Allowance::slots(1_000, 1e-3),
+        second(10),
+        Allowance::slots(1, 0.1),
+        Allowance::of(&quota, &[], NOW_US),
+    ];
+    let found = gone(limits, vec![busy, paused, under_quota]);
+    is_about(found[0], 30.0);
+    is_about(found[1], 3_610.0);
+    is_about(found[2], 24.0 * 3_600.0);
+}
