@@ -68,7 +68,7 @@ enum What {
     Settle {
         /// The refunds, each by its id, its ref or another name that `refundd show` takes, with the version that you saw,
         /// such as 4711@7 or R-123@7; without a version the command shows the refund and asks, or, without a
-        /// terminal, takes `succeeded` alone. `-` reads the refunds from standard input, one on each line
+        /// terminal, takes `succeeded` alone, and no id. `-` reads the refunds from standard input, one on each line
         #[arg(required = true, value_name = "NAME[@VERSION]")]
         names: Vec<String>,
         /// The state that you decide; `ready` sends the refund again

@@ -97,11 +97,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
-/// Reads an id, a positive whole number. There is no refund with another id.
+/// Reads an id, a positive whole number as refundd writes it. There is no refund with another id.
 fn refund_id(text: &str) -> Result<RefundId, Problem> {
-    let is_plain = text.bytes().all(|b| b.is_ascii_digit());
-    let id = text.parse().ok().filter(|id| is_plain && *id > 0);
-    id.map(RefundId).ok_or_else(|| Problem::no_such_refund(&text.chars().take(40).collect::<String>()))
+    RefundId::read(text).ok_or_else(|| Problem::no_such_refund(&text.chars().take(40).collect::<String>()))
 }
 
 /// Reads the query. The error names every wrong parameter.

@@ -13,6 +13,14 @@ use uuid::Uuid;
 #[serde(transparent)]
 pub struct RefundId(pub i64);
 
+impl RefundId {
+    /// Reads an id as refundd writes it: `00004711` and `+4711` are other texts, and may be another refund's ref.
+    #[must_use]
+    pub fn read(text: &str) -> Option<RefundId> {
+        text.parse::<i64>().ok().filter(|id| *id > 0 && id.to_string() == text).map(RefundId)
+    }
+}
+
 impl fmt::Display for RefundId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -131,6 +139,14 @@ impl LimitName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_is_read_only_as_it_is_written() {
+        assert_eq!(RefundId::read("4711"), Some(RefundId(4711)));
+        for other in ["", "0", "-1", "+4711", "00004711", " 4711", "4711 ", "47.11", "9223372036854775808"] {
+            assert_eq!(RefundId::read(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn a_name_holds_only_letters_that_are_safe_in_keys_and_tables() {

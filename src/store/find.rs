@@ -85,7 +85,7 @@ impl Store {
         if name.contains('\0') {
             return Ok(Vec::new());
         }
-        let id: Option<i64> = name.parse().ok().filter(|_| name.bytes().all(|byte| byte.is_ascii_digit()));
+        let id = RefundId::read(name).map(|id| id.0);
         let request_id = Uuid::parse_str(name).ok();
         let query = bind!(FIND, name: name, id: id, request_id: request_id, channels: channels.these(), most: i64::from(most));
         let rows = query.all(&self.db.patient()).await.doing("find refunds by a name")?;

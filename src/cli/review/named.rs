@@ -10,7 +10,7 @@ use crate::caller::Names;
 use crate::cli::without_mark;
 use crate::refund::text::shown;
 use crate::refund::{Refund, RefundId, State};
-use crate::store::Store;
+use crate::store::{Filter, Store};
 
 /// How many refunds with one name are listed.
 const MOST: u32 = 5;
@@ -20,6 +20,8 @@ const MOST: u32 = 5;
 pub(super) struct NamedRefund {
     pub id: RefundId,
     pub seen: Option<i32>,
+    /// Whether the text was its id and none of its other names.
+    pub by_id_alone: bool,
 }
 
 impl NamedRefund {
@@ -35,41 +37,25 @@ impl NamedRefund {
     /// Finds the one refund that `text` names, with or without a version.
     pub(super) async fn read(text: &str, store: &Store) -> anyhow::Result<NamedRefund> {
         let as_id = read_id(text);
-        // The lists show ids with versions so. A ref of another refund may look the same, and both may wait for a decision.
-        if let Some((id, seen @ Some(version))) = as_id {
-            let name = text.split_once('@').map_or(text, |(name, _)| name);
-            let others = store.find(name, &Names::All, MOST).await?;
-            let waits = |one: &Refund| {
-                let is_open =
-                    matches!(one.state, State::Review | State::Unknown | State::Accepted | State::Failed);
-                one.id.0 != id && one.version == version && is_open
-            };
-            if let Some(other) = others.iter().map(|one| &one.refund).find(|one| waits(one)) {
-                bail!(
-                    "`{}` is refund {id}, and also a name of refund {} ({}) at this version: name the one that you mean by its request id, such as \
-                     {}@{version}; nothing was changed",
-                    shown(text),
-                    other.id,
-                    shown(&other.refund_ref),
-                    other.request_id
-                );
-            }
-            return Ok(NamedRefund { id: RefundId(id), seen });
+        if let Some((id, Some(version))) = as_id {
+            return NamedRefund::by_id(text, id, version, store).await;
         }
-        let mut found: Vec<(Refund, Option<i32>)> = Vec::new();
+        let mut found: Vec<(Refund, Option<i32>, bool)> = Vec::new();
         let version = text.rsplit_once('@').and_then(|(name, version)| Some((name, version.parse().ok()?)));
         for (name, seen) in
             [Some((text, None)), version.map(|(name, seen)| (name, Some(seen)))].into_iter().flatten()
         {
             for one in store.find(name, &Names::All, MOST).await? {
-                if found.iter().all(|(refund, _)| refund.id != one.refund.id) {
-                    found.push((one.refund, seen));
+                if found.iter().all(|(refund, ..)| refund.id != one.refund.id) {
+                    found.push((one.refund, seen, one.by == ["id"]));
                 }
             }
         }
         match (found.as_slice(), as_id) {
-            ([(refund, seen)], _) => Ok(NamedRefund { id: refund.id, seen: *seen }),
-            ([], Some((id, seen))) => Ok(NamedRefund { id: RefundId(id), seen }),
+            ([(refund, seen, by_id_alone)], _) => {
+                Ok(NamedRefund { id: refund.id, seen: *seen, by_id_alone: *by_id_alone })
+            }
+            ([], Some((id, seen))) => Ok(NamedRefund { id, seen, by_id_alone: false }),
             ([], None) => bail!(
                 "no refund has the ref, id, request id, bank reference or payment ref `{}`; nothing was changed",
                 shown(text)
@@ -77,7 +63,7 @@ impl NamedRefund {
             (several, _) => {
                 let list: Vec<String> = several
                     .iter()
-                    .map(|(refund, _)| format!("{}@{} ({})", refund.id, refund.version, refund.refund_ref))
+                    .map(|(refund, ..)| format!("{}@{} ({})", refund.id, refund.version, refund.refund_ref))
                     .collect();
                 bail!(
                     "`{}` names several refunds, such as {}: name each by its id and the version that you saw; nothing was changed",
@@ -87,12 +73,43 @@ impl NamedRefund {
             }
         }
     }
+
+    /// The refund with an id at the version that a person saw, as the lists show it. The text may also name another refund: by
+    /// its ref, which the person may have seen at an earlier version, or by any name at this version.
+    async fn by_id(text: &str, id: RefundId, version: i32, store: &Store) -> anyhow::Result<NamedRefund> {
+        let name = text.split_once('@').map_or(text, |(name, _)| name);
+        let mut others = Vec::new();
+        for refund_ref in [name, text] {
+            let with_ref =
+                Filter { refund_ref: Some(refund_ref.to_owned()), limit: 1, ..Filter::of(Names::All) };
+            others.extend(store.list(&with_ref).await?);
+        }
+        let is_open = |one: &Refund| {
+            matches!(one.state, State::Review | State::Unknown | State::Accepted | State::Failed)
+        };
+        let found = store.find(name, &Names::All, MOST).await?.into_iter().map(|one| one.refund);
+        others.extend(found.filter(|one| one.version == version && is_open(one)));
+        if let Some(other) = others.iter().find(|one| one.id != id) {
+            bail!(
+                "`{}` is refund {id}, and also a name of refund {} ({}), which is {} at version {} now. Name the one that you \
+                 mean by its request id, such as {}@{}: `refundd show` tells it; nothing was changed",
+                shown(text),
+                other.id,
+                shown(&other.refund_ref),
+                other.state,
+                other.version,
+                other.request_id,
+                other.version
+            );
+        }
+        Ok(NamedRefund { id, seen: Some(version), by_id_alone: true })
+    }
 }
 
 /// Reads the ids of proposals from the command line, or from standard input. The version may be missing.
 pub(super) fn read_proposals(args: &[String]) -> anyhow::Result<Vec<(i64, Option<i32>)>> {
     let read = |text: &String| match read_id(text) {
-        Some(read) => Ok(read),
+        Some((id, seen)) => Ok((id.0, seen)),
         None => bail!(
             "`{}` is no proposal's id: it is a positive whole number, with @ and the version that you saw; \
              nothing was changed",
@@ -115,11 +132,10 @@ fn lines(args: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(lines)
 }
 
-fn read_id(text: &str) -> Option<(i64, Option<i32>)> {
+fn read_id(text: &str) -> Option<(RefundId, Option<i32>)> {
     let text = text.trim();
     let (id, version) = text.split_once('@').map_or((text, None), |(id, version)| (id, Some(version)));
-    let id = id.parse().ok().filter(|id| *id > 0)?;
-    Some((id, version.map(str::parse).transpose().ok()?))
+    Some((RefundId::read(id)?, version.map(str::parse).transpose().ok()?))
 }
 
 #[cfg(test)]
@@ -128,9 +144,9 @@ mod tests {
 
     #[test]
     fn an_id_is_named_with_the_version_that_was_seen() {
-        assert_eq!(read_id(" 4711@7 "), Some((4711, Some(7))));
-        assert_eq!(read_id("4711"), Some((4711, None)));
-        for bad in ["", "0", "-1", "x", "@7", "4711@", "4711@x", "4711@7@8"] {
+        assert_eq!(read_id(" 4711@7 "), Some((RefundId(4711), Some(7))));
+        assert_eq!(read_id("4711"), Some((RefundId(4711), None)));
+        for bad in ["", "0", "-1", "x", "@7", "4711@", "4711@x", "4711@7@8", "00004711", "+4711@7"] {
             assert_eq!(read_id(bad), None, "{bad}");
         }
     }

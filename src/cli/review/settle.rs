@@ -49,10 +49,11 @@ pub(super) async fn settle(
             return Ok(ExitCode::from(2));
         }
     }
-    if named.iter().any(|named| named.seen.is_none())
-        && (stdin().is_terminal() || choice.next != State::Succeeded)
-        && !has_seen(&mut named, choice, store).await?
-    {
+    let must_be_seen = |named: &NamedRefund| {
+        let by_terminal = stdin().is_terminal() || choice.next != State::Succeeded;
+        named.seen.is_none() && (by_terminal || named.by_id_alone)
+    };
+    if named.iter().any(must_be_seen) && !has_seen(&mut named, choice, store).await? {
         return Ok(ExitCode::FAILURE);
     }
     let (mut decided, mut proposed, mut all, mut not_made) = (0, 0, OneByOne::default(), Vec::new());
@@ -163,6 +164,13 @@ fn unconfirmed(refund: &Refund) -> String {
 /// Shows the refunds and asks for the decision. The decision counts for the versions that were shown.
 async fn has_seen(named: &mut [NamedRefund], choice: &Choice<'_>, store: &Store) -> anyhow::Result<bool> {
     if !stdin().is_terminal() {
+        let by_id = named.iter().find(|one| one.by_id_alone && one.seen.is_none());
+        if let Some(NamedRefund { id, .. }) = by_id.filter(|_| choice.next == State::Succeeded) {
+            bail!(
+                "`{id}` is no refund's ref, only the id of refund {id}, and nobody can be asked whether you mean it. Name it by its ref, or \
+                 with the version that you saw, such as {id}@7: `refundd review` and `refundd review show {id}` tell both; nothing was changed"
+            );
+        }
         bail!(
             "name the version of each refund that you decided on, such as {}@7: `refundd review` and `refundd review \
              show ID` tell it. A decision of {} that names none could be repeated by mistake; nothing was changed",

@@ -50,8 +50,10 @@ pub(in crate::http) async fn find(
     } else {
         named(&api, &who, q.to_owned(), MOST).await?
     };
-    if let [one] = found.as_slice() {
-        return Ok(Redirect::to(&format!("/refunds/{}", one.refund.id)).into_response());
+    if let [Found { refund, by }] = found.as_slice() {
+        // A person may have meant a ref that no refund has.
+        let how = if *by == ["id"] { "?done=found_by_id" } else { "" };
+        return Ok(Redirect::to(&format!("/refunds/{}{how}", refund.id)).into_response());
     }
     let body = html! {
         h1 { "Find a refund" }
@@ -122,6 +124,9 @@ pub(in crate::http) async fn show(
         div #refund data-live {
             @if said.done == "cancelled" && refund.state == RefundState::Cancelled && !was_sent(read.story.as_ref()) {
                 p.notice role="status" { "Cancelled: it is never sent." }
+            }
+            @if said.done == "found_by_id" {
+                p.notice role="status" { "Found by its id, " (id) ". Its ref is " strong { (foreign(&refund.refund_ref)) } "." }
             }
             p.standing { (state(refund.state)) @if let Some(text) = &refund.reason { " " (reason(text)) } }
             @if let Some(proposal) = &proposal { (waiting(proposal)) }

@@ -69,9 +69,9 @@ async fn a_change_is_made_whole_although_nobody_reads_what_was_done() {
     let args = [
         "review",
         "settle",
-        "1",
-        "2",
-        "3",
+        "R-1",
+        "R-2",
+        "R-3",
         "--as",
         "succeeded",
         "--reason",

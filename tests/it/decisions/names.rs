@@ -46,14 +46,46 @@ async fn a_refund_is_decided_by_its_ref_and_a_name_of_several_refunds_decides_no
     );
     // An id with its version is what the lists show. But both refunds wait for a decision at this version.
     let (code, said) = settle("1@3", "failed");
-    assert!(code == Some(1) && said.contains("also a name of refund 6 (1) at this version"), "{said}");
+    assert!(
+        code == Some(1) && said.contains("also a name of refund 6 (1), which is review at version 3"),
+        "{said}"
+    );
     let request_id = scratch.text("select request_id::text from refundd.refunds where id = 6").await;
     assert!(said.contains(&format!("by its request id, such as {request_id}@3")), "{said}");
     assert_eq!(settle(&format!("{request_id}@3"), "succeeded").0, Some(0));
-    assert_eq!(settle("1@3", "failed").0, Some(0), "now it names one refund that waits");
+    // A person who looked at refund 6 before its decision means that refund by `1@3`.
+    let (code, said) = settle("1@3", "failed");
+    assert!(code == Some(1) && said.contains("refund 6 (1), which is succeeded at version"), "{said}");
+    let request_id = scratch.text("select request_id::text from refundd.refunds where id = 1").await;
+    assert_eq!(settle(&format!("{request_id}@3"), "failed").0, Some(0));
     assert_eq!((state(1).await, state(6).await), (State::Failed, State::Succeeded));
     let shown = text(&refundd(config.path(), &["review", "show", "R-2", "--json"]));
     assert!(shown.contains("\"refund_ref\": \"R-2\"") && shown.contains("\"decided\""), "{shown}");
+}
+
+#[tokio::test]
+async fn a_number_that_only_looks_like_an_id_ends_no_refund_and_an_id_alone_needs_a_version() {
+    let scratch = Scratch::with_refunds(2).await;
+    scratch.to_review("true").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let settle = |name: &str| {
+        let args = ["review", "settle", name, "--as", "succeeded", "--reason", "on the statement"];
+        let output = refundd(config.path(), &args);
+        (output.status.code(), text(&output))
+    };
+    // Producers use such texts as refs; these are of no refund, or of one that is not saved yet.
+    for name in ["00000001", "+1", "00000001@3", "+1@3"] {
+        let (code, said) = settle(name);
+        assert!(code == Some(1) && said.contains("no refund has the ref, id"), "{name}: {said}");
+    }
+    let (code, said) = settle("1");
+    assert!(code == Some(1) && said.contains("`1` is no refund's ref, only the id of refund 1"), "{said}");
+    assert!(said.contains("with the version that you saw") && said.contains("nothing was changed"), "{said}");
+    assert_eq!(scratch.count(State::Review).await, 2);
+    for name in ["1@3", "R-2"] {
+        let (code, said) = settle(name);
+        assert_eq!(code, Some(0), "{name}: {said}");
+    }
 }
 
 #[tokio::test]

@@ -202,9 +202,15 @@ async fn a_refund_is_found_by_each_of_its_names_and_several_are_listed() {
     let saved = node.post("/v1/refunds", &saved).await.json();
     until("it is paid", async || scratch.count(State::Succeeded).await == 1).await;
     let page = format!("/refunds/{}", saved["id"]);
-    for name in ["R-1", &saved["id"].to_string(), saved["request_id"].as_str().unwrap(), "B-17", "PAY%2F1"] {
+    for name in ["R-1", saved["request_id"].as_str().unwrap(), "B-17", "PAY%2F1"] {
         assert_eq!(leads_to(&see(&node, &format!("/refunds?q={name}")).await), page, "{name}");
     }
+    let by_id = leads_to(&see(&node, &format!("/refunds?q={}", saved["id"])).await).to_owned();
+    assert_eq!(by_id, format!("{page}?done=found_by_id"));
+    let shown = see(&node, &by_id).await.text;
+    assert!(shown.contains("Found by its id, 1. Its ref is <strong>") && shown.contains("R-1"), "{shown}");
+    let not_an_id = see(&node, "/refunds?q=0001").await;
+    assert!(not_an_id.status == 200 && not_an_id.text.contains("No refund has"), "{not_an_id:?}");
     assert!(see(&node, &page).await.text.contains("B-17"));
     let mut second = refund("R-2", "acme");
     second["payment_ref"] = "PAY/1".into();
