@@ -91,6 +91,10 @@ impl Parser<'_> {
 
     fn compared(&mut self) -> Vector {
         let mut found = self.value();
+        while self.skip("+") {
+            let other = self.value();
+            found.retain(|labels, value| other.get(labels).map(|more| *value += more).is_some());
+        }
         let sign = self.peek().to_owned();
         if ["==", ">", ">="].contains(&sign.as_str()) {
             self.at += 1;
@@ -288,6 +292,7 @@ fn expressions_mean_what_prometheus_takes_them_for() {
         ("sum by (c) (x_total) > max by (c) (y)", ""),
         ("avg_over_time(y[1m])", "k,1 1.5; k,2 4; l 7"),
         ("sum by (c) (increase(x_total[1m]))", "k 2; l 0"),
+        ("sum by (c) (x_total) + max by (c) (y) >= sum by (c) (x_total)", "k 4; l 12"),
     ] {
         assert_eq!(found(expression), wanted, "{expression}");
     }

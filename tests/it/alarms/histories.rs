@@ -156,3 +156,27 @@ fn a_lost_scrape_makes_no_old_answer_and_no_old_reload_new() {
         assert!(!holds(alert, first(rings + 2)), "{alert} never ends");
     }
 }
+
+#[test]
+fn a_permit_of_an_inquiry_that_lapses_among_inquiries_that_are_made_wakes_nobody() {
+    let page = |sends: Option<u32>, inquiries: u32, lapses: u32| {
+        let sends = sends.map_or_else(String::new, |sends| {
+            format!("refundd_attempts_total{{channel=\"acme\",outcome=\"succeeded\"}} {sends}\n")
+        });
+        format!(
+            "{sends}refundd_inquiries_total{{channel=\"acme\",outcome=\"pending\"}} {inquiries}\n\
+             refundd_permits_unused_total{{channel=\"acme\",reason=\"permit_lapsed\"}} {lapses}"
+        )
+    };
+    let finds = |sends: Option<u32>, inquiries, lapses| {
+        let before = minutes(10, &page(sends.map(|_| 0), 0, 0));
+        let after = minutes(1, &page(sends, inquiries, lapses));
+        holds("RefunddPermitsLapse", [before, after].concat())
+    };
+    for sends in [None, Some(0)] {
+        assert!(!finds(sends, 3, 1), "{sends:?}");
+        assert!(finds(sends, 1, 3), "{sends:?}");
+    }
+    assert!(!finds(Some(3), 3, 5), "six permits were used");
+    assert!(finds(Some(2), 2, 5));
+}
