@@ -29,7 +29,8 @@ the refund's state now. `ended_by` says who ended it: bank, person, or refundd, 
 has not ended. Sums count each refund once, in minor units, and stand on standard error: what the bank said, what a person \
 decided, what is still open, and what was sent again after the period. The last is in the sums of that later period.
 
-A cell that begins with =, +, -, @ or ' gets one ' before it, so that no spreadsheet runs it as a formula. A control \
+A cell that begins with =, +, -, @ or ' gets one ' before it, so that no spreadsheet runs it as a formula. So does each part \
+of a cell behind a ;, because some spreadsheets begin a new cell there. Spaces and quotes before such a sign do not count. A control \
 character, or another one that nobody sees, is written out, such as \\u{1b}: it could command a terminal.
 
 Exit codes: 0 the whole period is in the output; 1 the journal does not go back that far, a transaction that may still \
@@ -161,12 +162,19 @@ fn cells(line: &SentLine) -> [String; COLUMNS.len()] {
     cells.map(|cell| harmless(&cell))
 }
 
-/// A text that commands no terminal, and that a spreadsheet does not run as a formula. Removing one `'` at the beginning
-/// gives a text without hidden characters back.
+/// A text that commands no terminal, and that a spreadsheet does not run as a formula. Removing one `'` at the beginning and
+/// one behind each `;` gives a text without hidden characters back.
+///
+/// In most of Europe a spreadsheet splits such a file at `;` and takes quotes within a cell for text. So each part may become a
+/// cell. Tabs and line breaks are hidden characters.
 fn harmless(text: &str) -> String {
     let is_read = |first: char| matches!(first, '=' | '+' | '-' | '@' | '\'' | '＝' | '＋' | '－' | '＠');
-    let shown = shown(text);
-    if shown.starts_with(is_read) { format!("'{shown}") } else { shown.into_owned() }
+    let is_passed_over = |first: char| first == '"' || first.is_whitespace();
+    let part = |part: &str| {
+        let is_run = part.trim_start_matches(is_passed_over).starts_with(is_read);
+        if is_run { format!("'{part}") } else { part.to_owned() }
+    };
+    shown(text).split(';').map(part).collect::<Vec<_>>().join(";")
 }
 
 /// The sums of one currency.
@@ -249,8 +257,26 @@ mod tests {
         for text in ["=1+1", "+1", "-1", "@SUM(A1)", "'=1", "＝1"] {
             assert_eq!(harmless(text), format!("'{text}"));
         }
-        for text in ["", "R-1", "1=1", "é"] {
+        for text in ["", "R-1", "1=1", "é", "a;b", ";;", "a,=1", "a;1=1"] {
             assert_eq!(harmless(text), text);
+        }
+    }
+
+    #[test]
+    fn a_part_that_becomes_a_cell_where_spreadsheets_split_at_semicolons_is_made_harmless_too() {
+        for (text, cell) in [
+            ("a;=cmd|' /C calc'!A0;b", "a;'=cmd|' /C calc'!A0;b"),
+            ("=1;+2;-3", "'=1;'+2;'-3"),
+            ("a;'=1", "a;''=1"),
+            ("a; =1", "a;' =1"),
+            ("a;\"=1", "a;'\"=1"),
+            (" =1", "' =1"),
+            ("a;\t=1", r"a;\t=1"),
+        ] {
+            assert_eq!(harmless(text), cell);
+            let back: Vec<&str> =
+                cell.split(';').map(|part| part.strip_prefix('\'').unwrap_or(part)).collect();
+            assert_eq!(back.join(";"), shown(text), "it cannot be read back");
         }
     }
 
