@@ -72,7 +72,8 @@ pub(in crate::http) async fn show(
         (news("decision"))
         @if proposals.is_empty() { p.empty { "Nothing waits for a second person here." } }
         @else if may.contains(&true) {
-            form #opinions.sides method="post" action="/approvals/approve" {
+            // A browser that goes back would choose the decisions at the old places, which may be other ones by now.
+            form #opinions.sides method="post" action="/approvals/approve" autocomplete="off" {
                 (key.field())
                 div { (table(&proposals, &evidence, true)) }
                 section.controls aria-labelledby="answer" {

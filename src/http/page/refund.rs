@@ -141,7 +141,7 @@ pub(in crate::http) async fn show(
         @if who.may(CallerScope::Review) && !choices(refund.state).is_empty() {
             section aria-labelledby="decide" {
                 h2 #decide { "Decide" }
-                form method="post" action="/review" {
+                form method="post" action="/review" autocomplete="off" {
                     (key.field())
                     input type="hidden" name="refund" value={ (refund.id) "@" (refund.version) };
                     (decision_fields(&who, &choices(refund.state), &two_people.of(&refund)))

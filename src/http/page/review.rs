@@ -117,7 +117,8 @@ pub(in crate::http) async fn show(
         @if refunds.is_empty() {
             p.empty { @if all == 0 { "Nothing waits for a person." } @else { "No more refunds in this list." } }
         } @else if who.may(CallerScope::Review) {
-            form #decisions.sides method="post" action="/review" {
+            // A browser that goes back would choose the refunds at the old places, which may be other refunds by now.
+            form #decisions.sides method="post" action="/review" autocomplete="off" {
                 (key.field())
                 div { (list.table(true)) }
                 section.controls aria-labelledby="decide" {
