@@ -20,6 +20,7 @@ pub(super) use sentences::{RULE_UNKNOWN, UNMEASURED};
 pub use standing::Standing;
 
 /// One channel. Fields marked as older names repeat another field; they go with the next version.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, PartialEq, Serialize)]
 pub struct ChannelStatus {
     pub channel: String,

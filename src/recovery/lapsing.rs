@@ -81,13 +81,14 @@ impl Recovery {
                 Ok(more) => lapsed.extend(more),
                 // Those that ended stay so. The next pass goes on.
                 Err(error) if error.is_away() => break,
-                Err(error) => match part {
-                    [id] => self.note_refused_lapse(*id, &error),
-                    _ => {
+                Err(error) => {
+                    if let [id] = part {
+                        self.note_refused_lapse(*id, &error);
+                    } else {
                         let (half, rest) = part.split_at(part.len() / 2);
                         parts.extend([rest, half]);
                     }
-                },
+                }
             }
         }
         let is_last = lapsed.is_empty() || all.len() < Self::AT_ONCE as usize;

@@ -86,7 +86,7 @@ async fn decide(
     choice: &Choice<'_>,
     store: &Store,
 ) -> Result<Result<Made, String>, StoreError> {
-    let NamedRefund { id, seen } = *named;
+    let NamedRefund { id, seen, .. } = *named;
     let Choice { next, reason, not_executed, bank_ref, by } = *choice;
     let decision = Decision { id, seen, next, not_executed, why: reason, who: by };
     Ok(Err(match store.decide(&decision).await? {
