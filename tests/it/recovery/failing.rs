@@ -77,7 +77,9 @@ async fn refunds_whose_time_for_inquiries_is_over_are_found_a_few_rows_at_a_time
         found.push(shown.into_iter().map(|(id, _)| id.0).collect::<Vec<_>>());
         place = next;
     }
-    found.iter_mut().for_each(|ids| ids.sort_unstable());
+    for ids in &mut found {
+        ids.sort_unstable();
+    }
     assert_eq!(found, [vec![2_i64], vec![], vec![5, 6], vec![]]);
     assert_eq!(place, OverduePlace::default(), "the next round begins");
     assert_eq!(scratch.count(State::Review).await, 3);
