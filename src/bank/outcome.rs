@@ -32,12 +32,17 @@ pub fn read_answer<'r>(
     let asked = asked.into();
     let json = json::read(body);
     let says_two_things = json == Err(UnreadBody::SaysTwoThings);
+    let reads_body = |rule: &AnswerRule| rule.status == status && rule.body.is_some();
     let json = json.ok();
     let by_rule = by_rule(&channel.answer_rules, status, headers, json.as_ref());
     let rule = by_rule.as_ref().map(|(number, _)| *number);
     let (outcome, code) = match by_rule {
         // What such an answer repeats cannot be compared with what was sent.
         Some((_, Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected)) if says_two_things => {
+            (Outcome::Unknown, Code::Unreadable)
+        }
+        // A rule about the body might say that it was executed.
+        _ if says_two_things && channel.answer_rules.iter().any(reads_body) => {
             (Outcome::Unknown, Code::Unreadable)
         }
         Some((_, outcome)) => (outcome, Code::ChannelRule),
@@ -47,14 +52,9 @@ pub fn read_answer<'r>(
     let answer = Answer { status: Some(status), ..Answer::new(outcome, code, message) };
     // The other outcomes are about the channel, or say that this request was not executed. They count, whatever the
     // answer repeats.
-    if !matches!(
+    if matches!(
         answer.outcome,
-        Outcome::Succeeded
-            | Outcome::Accepted
-            | Outcome::Rejected
-            | Outcome::Unknown
-            | Outcome::Conflict
-            | Outcome::Review
+        Outcome::NotExecuted | Outcome::SlowDown { .. } | Outcome::Unauthorised | Outcome::HandedBack
     ) {
         return answer;
     }

@@ -36,10 +36,11 @@ impl Reserved {
         at.saturating_duration_since(self.since) < self.pool.state().idle_bound.of(connection.answered)
     }
 
-    /// Waits until `at` with this connection. If it will have been idle for too long by then, another takes its place, which
+    /// Waits until `at` with this connection. If it will be too old by then, or idle for too long, another takes its place, which
     /// is opened shortly before; `None` if that one is not open at `at`.
     pub async fn until(self, at: Instant) -> Option<Reserved> {
-        let reserved = if self.is_young(at) { Some(self) } else { Box::pin(self.another(at)).await };
+        let lives = self.connection.as_ref().is_some_and(|connection| at < connection.renew_at);
+        let reserved = if lives && self.is_young(at) { Some(self) } else { Box::pin(self.another(at)).await };
         tokio::time::sleep_until(at.into()).await;
         reserved
     }

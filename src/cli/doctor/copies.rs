@@ -57,6 +57,14 @@ fn standbys(replication: &Replication) -> Vec<Finding> {
         ));
     }
     let (needed, listed) = quorum(names);
+    if needed > listed && !names.contains('*') {
+        findings.push(Finding::broken(
+            SETTINGS,
+            format!("synchronous_standby_names = {names}: a commit waits for {needed} standbys, and it names {listed}"),
+            "every commit waits for ever: nothing is saved or sent",
+            "lower the number, or name more standbys, and call pg_reload_conf()",
+        ));
+    }
     let all = listed.max(usize::try_from(*synchronous).unwrap_or(0));
     if needed < all {
         findings.push(warning(

@@ -27,10 +27,11 @@ async fn standbys_that_may_lack_commits_are_found_and_a_role_that_cannot_see_the
     }
     let (report, _) = examine(&config_of(&url.replacen("refundd@", "looker@", 1)));
     is_found(&report, "warning", "postgres.settings", "not checked whether commits wait");
-    for (names, words) in [
-        (format!("ANY 1 (\"{name}\", other)"), "a commit waits for 1 of 2 standbys".to_owned()),
-        // Nothing is committed from here on, because no standby has this name.
-        ("other".to_owned(), format!("no commit waits for {name}")),
+    for (severity, names, words) in [
+        ("warning", format!("ANY 1 (\"{name}\", other)"), "a commit waits for 1 of 2 standbys".to_owned()),
+        // Nothing is committed from here on, because no such standbys can be there.
+        ("broken", format!("ANY 2 (\"{name}\")"), "waits for 2 standbys, and it names 1".to_owned()),
+        ("warning", "other".to_owned(), format!("no commit waits for {name}")),
     ] {
         let set = format!("alter system set synchronous_standby_names = '{names}'");
         database.execute(AssertSqlSafe(set)).await.unwrap();
@@ -41,7 +42,7 @@ async fn standbys_that_may_lack_commits_are_found_and_a_role_that_cannot_see_the
             report.to_string().contains(&words)
         })
         .await;
-        is_found(&report, "warning", "postgres.settings", &words);
+        is_found(&report, severity, "postgres.settings", &words);
     }
     standby.stop().await.unwrap();
 }
