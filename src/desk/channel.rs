@@ -16,11 +16,11 @@ pub use parts::{
     PauseStatus, SuspensionStatus,
 };
 pub use sentences::{Drain, last_seconds, meaning};
+use sentences::{NO_NODE_CAN_SEND, outage_of};
 pub(super) use sentences::{RULE_UNKNOWN, UNMEASURED};
 pub use standing::Standing;
 
 /// One channel. Fields marked as older names repeat another field; they go with the next version.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, PartialEq, Serialize)]
 pub struct ChannelStatus {
     pub channel: String,
@@ -65,17 +65,17 @@ pub struct ChannelStatus {
     pub waits_for: Option<LimitAwaited>,
     /// What a node sees of the bank; null if none reports about it.
     pub bank: Option<BankStatus>,
-    /// How long until the backlog is gone. Null if only a person can start the channel, if its bank is unreachable or accepts
-    /// nothing, if it is blocked, if it is unlimited and its bank was not measured, or if the rule of a limit is not known.
+    /// How long until the backlog is gone. Null if only a person can start the channel, if an outage keeps it from sending, if
+    /// its bank accepts nothing, if it is unlimited and its bank was not measured, or if the rule of a limit is not known.
     pub expected_seconds_to_drain: Option<u64>,
     /// Why there is a backlog and no forecast.
     pub no_forecast_because: Option<String>,
     /// The forecast was made while it was stopped, and it is not stopped any more.
     #[serde(skip)]
     pub forecast_is_old: bool,
-    /// A node reports that Redis does not answer or refuses.
+    /// What keeps all nodes that run it from sending, as far as their views were read. Nobody knows when it ends.
     #[serde(skip)]
-    pub redis_is_away: bool,
+    pub outage: Option<&'static str>,
     pub paused: Option<PauseStatus>,
     /// Why the breaker suspends it.
     pub breaker: Option<BreakerStatus>,
@@ -129,7 +129,7 @@ impl ChannelStatus {
             expected_seconds_to_drain: census.drain.map(|drain| drain.as_secs_f64().ceil()).map(whole),
             no_forecast_because: None,
             forecast_is_old: census.forecast_is_old,
-            redis_is_away: false,
+            outage: None,
             paused: census.pause().and_then(PauseStatus::of),
             suspensions: census.suspensions.iter().cloned().map(SuspensionStatus::from).collect(),
             breaker: census.suspension(SuspendedBy::Breaker).and_then(BreakerStatus::of),
@@ -148,14 +148,19 @@ impl ChannelStatus {
         (self.ids_in_bucket, self.in_line) = (ids, ids);
     }
 
+    /// Adds what one node sees. The reports of other nodes are not read.
+    pub fn note_own_node(&mut self, bank: BankStatus, seen: BindsSeen, redis_is_away: bool) {
+        self.outage = outage_of(Some(&bank), redis_is_away);
+        self.note_nodes(vec![bank], vec![seen], redis_is_away);
+    }
+
     /// Adds what nodes see: of several nodes, one whose bank is in trouble, and the wait with the largest share.
-    pub fn note_nodes(&mut self, banks: Vec<BankStatus>, seen: Vec<BindsSeen>, redis_is_away: bool) {
+    fn note_nodes(&mut self, banks: Vec<BankStatus>, seen: Vec<BindsSeen>, redis_is_away: bool) {
         let trouble = |bank: &BankStatus| bank.unreachable.is_some() || bank.blocked.is_some();
         let place = banks.iter().position(trouble).unwrap_or(0);
         self.bank = banks.into_iter().nth(place);
         let has = |trouble: fn(&BankStatus) -> bool| self.bank.as_ref().is_some_and(trouble);
         let is_blocked = has(|bank| bank.blocked.is_some()) || redis_is_away;
-        self.redis_is_away = redis_is_away;
         self.state = self.state.with_nodes(has(|bank| bank.unreachable.is_some()), is_blocked);
         self.note_binds(seen);
         self.judge();
@@ -175,6 +180,7 @@ impl ChannelStatus {
 
     /// Adds what the status reports of nodes say about this channel.
     pub fn note_reports(&mut self, reports: &[(String, NodeReport)]) {
+        self.outage = self.outage_of_all(reports);
         let reports = || reports.iter().map(|(_, report)| report);
         let name = self.channel.as_str();
         let banks: Vec<&ReportedBank> = reports().filter_map(|report| report.banks.get(name)).collect();
@@ -189,6 +195,21 @@ impl ChannelStatus {
         }
         let redis_is_away = reports().any(|report| report.redis.is_some());
         self.note_nodes(statuses, seen, redis_is_away);
+    }
+
+    /// The outage that every living node that runs the channel reports. While one of them can send, the channel goes on, however
+    /// seldom it sends. A node without a report is well: it has nothing to report.
+    fn outage_of_all(&self, reports: &[(String, NodeReport)]) -> Option<&'static str> {
+        let of_node = |node: &String| {
+            // A report has the node's name without the number of its process.
+            let name = node.split_once('#').map_or(node.as_str(), |(name, _)| name);
+            let (_, report) = reports.iter().find(|(reporting, _)| reporting == name)?;
+            let bank = report.banks.get(&self.channel).map(|bank| &bank.status);
+            outage_of(bank, report.redis.is_some())
+        };
+        let outages: Vec<&'static str> = self.run_by.iter().map(of_node).collect::<Option<_>>()?;
+        let first = *outages.first()?;
+        Some(if outages.iter().all(|one| *one == first) { first } else { NO_NODE_CAN_SEND })
     }
 
     /// Decides what binds a channel that is suspended, whether there is a forecast, and why there is none.

@@ -191,7 +191,7 @@ fn awaited(
                 return step(WaitsFor::Suspension, channel.suspension_sentences().join("; "), until);
             }
             let before = place.map_or(0, |place| place.saturating_sub(1));
-            let why = match (channel.outage(), channel.binds, &channel.binds_limit) {
+            let why = match (channel.outage, channel.binds, &channel.binds_limit) {
                 (Some(outage), ..) => format!("; {outage}"),
                 (None, Binds::Nothing, _) => String::new(),
                 (None, binds, Some(limit)) => format!("; {} `{limit}` binds the channel", binds.as_str()),

@@ -99,6 +99,6 @@ fn status(node: &Node, census: &ChannelCensus, channel: &Channel) -> ChannelStat
         .map(|(limit, left)| LimitAwaited { limit: limit.to_string(), seconds: left.as_secs_f64() });
     let reading = node.status_report.reading_of(name);
     let bank = node.status_report.bank_of(name).status(&reading);
-    status.note_nodes(vec![bank], vec![BindsSeen::new(&reading)], node.bucket.trouble().is_some());
+    status.note_own_node(bank, BindsSeen::new(&reading), node.bucket.trouble().is_some());
     status
 }

@@ -22,6 +22,8 @@ pub enum Drain {
 /// Why a channel that is not stopped has no forecast.
 pub(in crate::desk) const UNMEASURED: &str =
     "it is unlimited, and its bank was not measured in the last minutes";
+/// Why a channel is stopped whose nodes have different outages.
+pub(super) const NO_NODE_CAN_SEND: &str = "no node that runs it can send";
 pub(in crate::desk) const RULE_UNKNOWN: &str = "the rule of a limit is not known";
 
 impl SuspensionStatus {
@@ -138,23 +140,9 @@ impl ChannelStatus {
                 SuspendedBy::Breaker | SuspendedBy::Cooling => "its breaker stops it until a probe succeeds",
             });
         let why = endless.or(self.run_by.is_empty().then_some("no living node runs it"));
-        why.or_else(|| self.outage())
+        why.or(self.outage)
             .map(str::to_owned)
             .or_else(|| self.nothing_accepted.as_ref().map(|refusing| refusing.text.clone()))
-    }
-
-    /// What a node lacks to send, as far as nodes report it: the bank, Redis, or a claim. Nobody knows when it ends.
-    pub(in crate::desk) fn outage(&self) -> Option<&'static str> {
-        let has = |trouble: fn(&BankStatus) -> bool| self.bank.as_ref().is_some_and(trouble);
-        if has(|bank| bank.unreachable.is_some()) {
-            Some("its bank is unreachable")
-        } else if self.redis_is_away {
-            Some("Redis is away or refuses")
-        } else if has(|bank| bank.blocked.is_some()) {
-            Some("it is blocked: Redis or Postgres fails, or their clocks disagree")
-        } else {
-            None
-        }
     }
 
     /// Everything that suspends it, the pauses by people first.
@@ -215,6 +203,19 @@ impl ChannelStatus {
             format!(", {:.0} % of the {}", share * 100.0, last_seconds(self.binds_over_seconds))
         });
         format!("{}{limit}{}", self.binds.as_str(), share.unwrap_or_default())
+    }
+}
+
+/// What a node lacks to send, as far as it reports that: the bank, Redis, or a claim. Nobody knows when it ends.
+pub(super) fn outage_of(bank: Option<&BankStatus>, redis_is_away: bool) -> Option<&'static str> {
+    if bank.is_some_and(|bank| bank.unreachable.is_some()) {
+        Some("its bank is unreachable")
+    } else if redis_is_away {
+        Some("Redis is away or refuses")
+    } else if bank.is_some_and(|bank| bank.blocked.is_some()) {
+        Some("it is blocked: Redis or Postgres fails, or their clocks disagree")
+    } else {
+        None
     }
 }
 

@@ -160,3 +160,55 @@ fn a_channel_with_an_outage_has_no_forecast_and_says_why_until_the_outage_is_ove
     idle.note_reports(&report(&away));
     assert_eq!((idle.expected_seconds_to_drain, idle.drain()), (Some(0), Drain::Empty));
 }
+
+#[test]
+fn the_outage_of_one_node_leaves_the_forecast_of_a_channel_that_another_node_sends() {
+    let run_by = vec!["node-a#1".to_owned(), "node-b#2".to_owned()];
+    // So slow that it sent nothing in the last minute.
+    let shared = ChannelCensus {
+        run_by,
+        sends_last_minute: 0,
+        accepted_last_minute: 0,
+        accepted_last_seconds: 0,
+        ..census()
+    };
+    let of = |nodes: &[(&str, &Value)]| {
+        let read = |(name, report): &(&str, &Value)| {
+            ((*name).to_owned(), serde_json::from_value::<NodeReport>((*report).clone()).unwrap())
+        };
+        let reports: Vec<(String, NodeReport)> = nodes.iter().map(read).collect();
+        let mut status = ChannelStatus::of(&shared);
+        status.note_reports(&reports);
+        status
+    };
+    let away = json!({ "redis": "connect: refused" });
+    let unreachable = json!({ "banks": { "acme": { "unreachable": "connect: refused" } } });
+    let well = json!({ "banks": { "acme": { "binds": "limit", "binds_share": 0.9 } } });
+    for (nodes, state, why) in [
+        (&[("node-a", &away), ("node-b", &well)][..], Standing::Blocked, None),
+        // A node that has nothing to report has no report.
+        (&[("node-a", &unreachable)], Standing::Unreachable, None),
+        // A node that does not run the channel says nothing about its sends.
+        (&[("node-b", &well), ("node-c", &away)], Standing::Blocked, None),
+        (&[("node-a", &away), ("node-b", &away)], Standing::Blocked, Some("Redis is away or refuses")),
+        (
+            &[("node-a", &away), ("node-b", &unreachable)],
+            Standing::Unreachable,
+            Some("no node that runs it can send"),
+        ),
+    ] {
+        let status = of(nodes);
+        assert_eq!(status.state, state, "{nodes:?}");
+        assert_eq!(status.no_forecast_because.as_deref(), why, "{nodes:?}");
+        assert_eq!(status.outage, why, "{nodes:?}");
+        assert_eq!(status.expected_seconds_to_drain, why.is_none().then_some(101), "{nodes:?}");
+    }
+    let mut own = ChannelStatus::of(&shared);
+    let seen = BindsSeen { binds: Binds::Nothing, share: 0.0, over_seconds: 60, limit: None };
+    own.note_own_node(BankStatus::default(), seen, true);
+    assert_eq!(
+        own.no_forecast_because.as_deref(),
+        Some("Redis is away or refuses"),
+        "one node asks no other"
+    );
+}
