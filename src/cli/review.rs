@@ -105,7 +105,7 @@ pub(super) async fn review(args: &Args, store: &Store) -> anyhow::Result<ExitCod
     match &args.what {
         None => list(&args.listed, store).await,
         Some(What::Show { name, json }) => {
-            let id = NamedRefund::read(name, store).await?.id;
+            let id = NamedRefund::read(name, store).await?.map_err(anyhow::Error::msg)?.id;
             if *json { show_json(id, store).await } else { show(id, store).await }
         }
         Some(What::Settle { names, next, reason, bank_ref, confirm, by }) => {

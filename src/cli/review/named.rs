@@ -10,7 +10,7 @@ use crate::caller::Names;
 use crate::cli::without_mark;
 use crate::refund::text::shown;
 use crate::refund::{Refund, RefundId, State};
-use crate::store::{Filter, Store};
+use crate::store::{Filter, Store, StoreError};
 
 /// How many refunds with one name are listed.
 const MOST: u32 = 5;
@@ -25,8 +25,11 @@ pub(super) struct NamedRefund {
 }
 
 impl NamedRefund {
-    /// Reads the refunds from the command line, or from standard input.
-    pub(super) async fn read_all(args: &[String], store: &Store) -> anyhow::Result<Vec<NamedRefund>> {
+    /// Reads the refunds from the command line, or from standard input. A name that is refused refuses no other one.
+    pub(super) async fn read_all(
+        args: &[String],
+        store: &Store,
+    ) -> anyhow::Result<Vec<Result<NamedRefund, String>>> {
         let mut named = Vec::new();
         for text in lines(args)? {
             named.push(NamedRefund::read(text.trim(), store).await?);
@@ -34,8 +37,8 @@ impl NamedRefund {
         Ok(named)
     }
 
-    /// Finds the one refund that `text` names, with or without a version.
-    pub(super) async fn read(text: &str, store: &Store) -> anyhow::Result<NamedRefund> {
+    /// Finds the one refund that `text` names, with or without a version. The inner error says for people why there is none.
+    pub(super) async fn read(text: &str, store: &Store) -> Result<Result<NamedRefund, String>, StoreError> {
         let as_id = read_id(text);
         if let Some((id, Some(version))) = as_id {
             return NamedRefund::by_id(text, id, version, store).await;
@@ -51,32 +54,37 @@ impl NamedRefund {
                 }
             }
         }
-        match (found.as_slice(), as_id) {
+        Ok(match (found.as_slice(), as_id) {
             ([(refund, seen, by_id_alone)], _) => {
                 Ok(NamedRefund { id: refund.id, seen: *seen, by_id_alone: *by_id_alone })
             }
             ([], Some((id, seen))) => Ok(NamedRefund { id, seen, by_id_alone: false }),
-            ([], None) => bail!(
+            ([], None) => Err(format!(
                 "no refund has the ref, id, request id, bank reference or payment ref `{}`; nothing was changed",
                 shown(text)
-            ),
+            )),
             (several, _) => {
                 let list: Vec<String> = several
                     .iter()
                     .map(|(refund, ..)| format!("{}@{} ({})", refund.id, refund.version, refund.refund_ref))
                     .collect();
-                bail!(
+                Err(format!(
                     "`{}` names several refunds, such as {}: name each by its id and the version that you saw; nothing was changed",
                     shown(text),
                     shown(&list.join(", "))
-                )
+                ))
             }
-        }
+        })
     }
 
     /// The refund with an id at the version that a person saw, as the lists show it. The text may also name another refund: by
     /// its ref, which the person may have seen at an earlier version, or by any name at this version.
-    async fn by_id(text: &str, id: RefundId, version: i32, store: &Store) -> anyhow::Result<NamedRefund> {
+    async fn by_id(
+        text: &str,
+        id: RefundId,
+        version: i32,
+        store: &Store,
+    ) -> Result<Result<NamedRefund, String>, StoreError> {
         let name = text.split_once('@').map_or(text, |(name, _)| name);
         let mut others = Vec::new();
         for refund_ref in [name, text] {
@@ -89,8 +97,8 @@ impl NamedRefund {
         };
         let found = store.find(name, &Names::All, MOST).await?.into_iter().map(|one| one.refund);
         others.extend(found.filter(|one| one.version == version && is_open(one)));
-        if let Some(other) = others.iter().find(|one| one.id != id) {
-            bail!(
+        Ok(match others.iter().find(|one| one.id != id) {
+            Some(other) => Err(format!(
                 "`{}` is refund {id}, and also a name of refund {} ({}), which is {} at version {} now. Name the one that you \
                  mean by its request id, such as {}@{}: `refundd show` tells it; nothing was changed",
                 shown(text),
@@ -100,9 +108,9 @@ impl NamedRefund {
                 other.version,
                 other.request_id,
                 other.version
-            );
-        }
-        Ok(NamedRefund { id, seen: Some(version), by_id_alone: true })
+            )),
+            None => Ok(NamedRefund { id, seen: Some(version), by_id_alone: true }),
+        })
     }
 }
 

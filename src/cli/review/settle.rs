@@ -24,8 +24,9 @@ pub(super) struct Choice<'a> {
     pub by: &'a str,
 }
 
+/// Decides about each refund of a list. An entry that names no refund is the reason for people.
 pub(super) async fn settle(
-    mut named: Vec<NamedRefund>,
+    list: Vec<Result<NamedRefund, String>>,
     choice: &Choice<'_>,
     store: &Store,
 ) -> anyhow::Result<ExitCode> {
@@ -40,13 +41,21 @@ pub(super) async fn settle(
     if let Some(reference) = choice.bank_ref {
         crate::cli::keeps_the_laws("--bank-ref", usize::MAX, reference)?;
         if choice.next != State::Succeeded
-            || named.len() != 1
+            || list.len() != 1
             || !(1..=200).contains(&reference.chars().count())
         {
             eprintln!(
                 "refundd: --bank-ref goes with --as succeeded and one refund, and has 1 to 200 characters; nothing was changed"
             );
             return Ok(ExitCode::from(2));
+        }
+    }
+    let listed = list.len();
+    let mut named = Vec::with_capacity(listed);
+    for entry in list {
+        match entry {
+            Ok(one) => named.push(one),
+            Err(refusal) => eprintln!("refundd: {refusal}"),
         }
     }
     let must_be_seen = |named: &NamedRefund| {
@@ -66,10 +75,10 @@ pub(super) async fn settle(
         }
     }
     super::tell_not_made("refund", all, &not_made)?;
-    if named.len() > 1 {
-        println!("{decided} of {} decided, {proposed} proposed.", named.len());
+    if listed > 1 {
+        println!("{decided} of {listed} decided, {proposed} proposed.");
     }
-    Ok(if decided + proposed == named.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if decided + proposed == listed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What a person's word came to.

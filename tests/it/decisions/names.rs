@@ -1,6 +1,10 @@
 //! A decision takes the names that `refundd show` takes.
 
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
 use refundd::refund::{RefundId, State};
+use serde_json::Value;
 
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
@@ -61,6 +65,53 @@ async fn a_refund_is_decided_by_its_ref_and_a_name_of_several_refunds_decides_no
     assert_eq!((state(1).await, state(6).await), (State::Failed, State::Succeeded));
     let shown = text(&refundd(config.path(), &["review", "show", "R-2", "--json"]));
     assert!(shown.contains("\"refund_ref\": \"R-2\"") && shown.contains("\"decided\""), "{shown}");
+}
+
+#[tokio::test]
+async fn a_refused_name_stops_no_other_and_a_list_of_request_ids_is_decided_where_refs_are_numbers() {
+    let scratch = Scratch::with_refunds(3).await;
+    // The refs of refunds 4 and 5 are the ids of refunds 1 and 2.
+    scratch
+        .sql(
+            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+             values ('1', 'acme', 'P-x', 5, 'EUR'), ('2', 'acme', 'P-y', 5, 'EUR')",
+        )
+        .await;
+    scratch.to_review("true").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let args = ["review", "settle", "1@3", "R-9@3", "R-3@3", "--as", "failed", "--reason", "r"];
+    let settled = refundd(config.path(), &args);
+    assert_eq!(settled.status.code(), Some(1), "{}", text(&settled));
+    for part in [
+        "refundd: `1@3` is refund 1, and also a name of refund 4 (1), which is review at version 3",
+        "refundd: no refund has the ref, id, request id, bank reference or payment ref `R-9@3`",
+        "Refund 3 (R-3) is failed now",
+        "1 of 3 decided, 0 proposed.",
+    ] {
+        assert!(text(&settled).contains(part), "{part}: {}", text(&settled));
+    }
+    assert_eq!((scratch.count(State::Failed).await, scratch.count(State::Review).await), (1, 4));
+    // The runbook makes these names with jq.
+    let listed = refundd(config.path(), &["review", "--json"]);
+    let name = |line: &str| {
+        let refund: Value = serde_json::from_str(line).unwrap();
+        format!("{}@{}\n", refund["request_id"].as_str().unwrap(), refund["version"])
+    };
+    let names: String = String::from_utf8_lossy(&listed.stdout).lines().map(name).collect();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_refundd"))
+        .arg("--config")
+        .arg(config.path())
+        .args(["review", "settle", "-", "--as", "succeeded", "--reason", "on the statement", "--by", "ann"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    command.stdin.take().unwrap().write_all(names.as_bytes()).unwrap();
+    let settled = command.wait_with_output().unwrap();
+    assert_eq!(settled.status.code(), Some(0), "{names}: {}", text(&settled));
+    assert!(text(&settled).contains("4 of 4 decided, 0 proposed."), "{}", text(&settled));
+    assert_eq!(scratch.count(State::Succeeded).await, 4);
 }
 
 #[tokio::test]
