@@ -5,6 +5,7 @@
 //! A hand heals its fault before it makes the next one, and waits between two faults.
 
 pub mod bank;
+mod pauses;
 mod postgres;
 mod redis;
 
@@ -17,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::channels::CHANNELS;
 use crate::limits::SETTLES;
+use crate::people;
 use crate::plan::Plan;
 use crate::world::{NODES, World, now_us};
-use crate::{paused, people};
 
 async fn pause(dice: &mut fastrand::Rng, least_ms: u64, most_ms: u64) {
     tokio::time::sleep(Duration::from_millis(dice.u64(least_ms..=most_ms))).await;
@@ -60,7 +61,7 @@ pub fn loose(world: &Arc<World>, plan: &Plan, enough: &CancellationToken) -> Joi
     if plan.sets_postgres_clock() {
         hand!(17, 500, 2_000, postgres::set_clock);
     }
-    hand!(18, 2_000, 6_000, paused::pause_or_resume);
+    hand!(18, 2_000, 6_000, pauses::pause_or_resume);
     hands
 }
 

@@ -362,7 +362,7 @@ impl World {
                 self.start_node(node).await?;
             }
         }
-        self.paused.end();
+        self.paused.end(now_us());
         // An answer that is under way may pause a channel once more.
         for _ in 0..4 {
             tokio::time::sleep(Duration::from_secs(1)).await;
