@@ -35,6 +35,8 @@ pub struct Heartbeat {
     others: usize,
     /// When Postgres last took this node's liveness row.
     written_at: Option<Instant>,
+    /// Whether the last heartbeat was late.
+    is_late: bool,
     /// Until then a node that seems to have left may only be late itself.
     unsure_until: Option<Instant>,
     /// The limits of which this node has no share, and why, as last logged.
@@ -56,8 +58,10 @@ impl Heartbeat {
     const PERIOD: Duration = Duration::from_millis(400);
     /// How often, at most, to write the liveness row.
     const WRITE_EVERY: Duration = Duration::from_secs(1);
-    /// A heartbeat that comes so long after the last one is late. A node counts as living for 4 s, and this is less: the row of
-    /// another node may have been older than this node's row when an outage began.
+    /// How long after its heartbeat a node counts as living: as in `heartbeat.sql`.
+    const LIVES: Duration = Duration::from_secs(4);
+    /// A heartbeat that comes so long after the last one is late. It is less than the life of a row: the row of another node may
+    /// have been older than this node's row when an outage began.
     const IS_LATE: Duration = Duration::from_secs(2);
     /// So long after a late heartbeat every living node has written its row again: a node gives a lost answer up after 4 s, and its
     /// next heartbeat follows within 1.4 s.
@@ -77,6 +81,7 @@ impl Heartbeat {
             differing: Vec::new(),
             others: 0,
             written_at: None,
+            is_late: false,
             unsure_until: None,
             without_share: HashMap::new(),
             locked_shares: Failing::default(),
@@ -159,13 +164,18 @@ impl Heartbeat {
     /// Notes that Postgres took a heartbeat. Answers whether a node that seems to have left has left.
     ///
     /// After an outage of Postgres the rows of all nodes are old, so living nodes seem to have left until their own next heartbeat.
-    /// A node whose own heartbeat was late therefore waits until the others had the time for theirs.
+    /// A node whose own heartbeat was late therefore waits until the others had the time for theirs. It waits once: a node whose
+    /// heartbeats are always late compares what it sees after that, and does the work of the leading node.
     fn is_sure_who_lives(&mut self) -> bool {
         let now = Instant::now();
-        let last = self.written_at.replace(now);
-        if last.is_some_and(|last| now.duration_since(last) > Self::IS_LATE) {
+        let since_last = self.written_at.replace(now).map_or(Duration::ZERO, |last| now.duration_since(last));
+        let was_late = std::mem::replace(&mut self.is_late, since_last > Self::IS_LATE);
+        let begins = self.is_late && !was_late;
+        if begins {
             self.unsure_until = Some(now + Self::SURE_AFTER);
-            // Otherwise two nodes with slow heartbeats could each take the other for gone, and publish their limits in turn.
+        }
+        // Otherwise two nodes with slow heartbeats could each take the other for gone, and publish their limits in turn.
+        if begins || since_last > Self::LIVES {
             self.node.restart_leading();
         }
         self.unsure_until.is_none_or(|until| now >= until)
