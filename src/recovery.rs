@@ -29,7 +29,7 @@ use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
 use first_failure::FirstFailure;
-use lapsing::RefusedLapses;
+use lapsing::Lapsing;
 use overdue::OverdueLook;
 use sealing::Sealer;
 
@@ -42,7 +42,7 @@ pub struct Recovery {
     /// The earliest moment to look at the backlogs again.
     watch_at: Mutex<Instant>,
     overdue: Mutex<OverdueLook>,
-    refused_lapses: Mutex<RefusedLapses>,
+    lapsing: Mutex<Lapsing>,
     /// The earliest moment to rotate the journal's months again.
     rotate_journal_at: Mutex<Instant>,
     sealer: Sealer,
@@ -101,7 +101,7 @@ impl Recovery {
             keep,
             watch_at: now(),
             overdue: Mutex::default(),
-            refused_lapses: Mutex::default(),
+            lapsing: Mutex::default(),
             rotate_journal_at: now(),
             sealer: Sealer::default(),
         }
@@ -165,14 +165,17 @@ impl Recovery {
         // Do the rows first: that works without Redis.
         first.go_on(self.lapse(&mut report).await)?;
         first.go_on(self.fail_late(&mut report).await)?;
-        let plans = first.go_on(self.part(store.plan_inquiries(Self::AT_ONCE)).await)?;
-        if let Some((planned, dropped)) = plans.filter(|(planned, dropped)| planned + dropped > 0) {
+        let planned = first.go_on(self.part(store.plan_inquiries(Self::AT_ONCE)).await)?.unwrap_or_default();
+        let dropped = first.go_on(self.part(store.drop_plans(Self::AT_ONCE)).await)?.unwrap_or_default();
+        if planned + dropped > 0 {
             tracing::info!(
                 planned,
                 dropped,
                 "Planned inquiries about {planned} more refunds, and dropped the inquiries about {dropped}"
             );
         }
+        let shown = first.go_on(self.part(store.show_moved(Self::AT_ONCE)).await)?;
+        report.note_shown(shown);
         let shown = first.go_on(self.part(store.show_unknown(Self::AT_ONCE)).await)?;
         report.note_shown(shown);
         let shown = first.go_on(self.part(store.show_accepted(Self::AT_ONCE)).await)?;
@@ -242,6 +245,8 @@ impl Recovery {
                 let fill = self.node.bucket.fill(&channel, &left, End::Front, self.wake_ups.capacity());
                 let added = match self.part(fill).await {
                     Ok(added) => added,
+                    // Each further channel would wait a second for the same server.
+                    Err(error) if self.node.bucket.is_away_by(&error) => return Err(error.into()),
                     Err(error) => {
                         away = Some(error);
                         continue;

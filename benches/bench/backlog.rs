@@ -234,6 +234,8 @@ impl Heap {
             store.lapse_leases(500, &[]).await?;
             store.fail_past_deadline(500).await?;
             store.plan_inquiries(500).await?;
+            store.drop_plans(500).await?;
+            store.show_moved(500).await?;
             store.show_unknown(500).await?;
             store.show_accepted(500).await?;
             if is_warm {

@@ -1,6 +1,6 @@
 //! Ends lapsed leases. A refund whose lease Postgres does not let end keeps no other lease from ending.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::{Recovery, Report};
@@ -10,93 +10,163 @@ use crate::refund::RefundId;
 use crate::store::{Lapsed, StoreError};
 use crate::telemetry::chain;
 
-/// The refunds whose leases Postgres did not let end, each with the moment to try again.
-#[derive(Debug, Default)]
-pub(super) struct RefusedLapses(HashMap<RefundId, Instant>);
+/// How many leases are ended together, and which ones are left out.
+#[derive(Debug)]
+pub(super) struct Lapsing {
+    /// The most leases that the next statement ends. It outlasts a pass: a statement that waits for a lock takes seconds,
+    /// so one pass has no time for many smaller ones.
+    at_once: u32,
+    /// The refunds whose leases Postgres refused to end, each with the moment to try again.
+    refused: HashMap<RefundId, Instant>,
+    /// The refunds at which Postgres waited for a lock, or worked for too long. Each pass tries them alone, so that no
+    /// other refund waits with them.
+    slow: VecDeque<RefundId>,
+}
 
-impl RefusedLapses {
+impl Default for Lapsing {
+    fn default() -> Self {
+        Lapsing { at_once: Recovery::AT_ONCE, refused: HashMap::new(), slow: VecDeque::new() }
+    }
+}
+
+impl Lapsing {
     const TRY_AGAIN: Duration = Duration::from_mins(1);
-    /// After this time without a failure the refund is forgotten: its lease has ended.
+    /// After this time without a failure a refused refund is forgotten: its lease has ended.
     const FORGET: Duration = Duration::from_hours(1);
 
-    /// The refunds that are not tried now.
+    /// The refunds that are not tried together with others now.
     fn resting(&mut self, now: Instant) -> Vec<RefundId> {
-        self.0.retain(|_, again_at| *again_at + Self::FORGET > now);
-        self.0.iter().filter(|(_, again_at)| **again_at > now).map(|(id, _)| *id).collect()
+        self.refused.retain(|_, again_at| *again_at + Self::FORGET > now);
+        let refused = self.refused.iter().filter(|(_, again_at)| **again_at > now).map(|(id, _)| *id);
+        refused.chain(self.slow.iter().copied()).collect()
     }
 
-    /// Notes a failure; `true` if it is the first one of this refund.
-    fn note(&mut self, id: RefundId) -> bool {
-        self.0.insert(id, Instant::now() + Self::TRY_AGAIN).is_none()
+    /// Notes a refusal; `true` if it is the first one of this refund.
+    fn note_refused(&mut self, id: RefundId) -> bool {
+        self.refused.insert(id, Instant::now() + Self::TRY_AGAIN).is_none()
+    }
+
+    /// After a failure the next statement ends half of the leases that wait, until it fails at one alone.
+    fn failed(&mut self, waiting: u32) {
+        self.at_once = (waiting.min(self.at_once) / 2).max(1);
+    }
+
+    fn worked(&mut self) {
+        self.at_once = (self.at_once * 2).min(Recovery::AT_ONCE);
     }
 }
 
 impl Recovery {
     /// Ends lapsed leases: their refunds become `unknown`.
     pub(super) async fn lapse(&self, report: &mut Report) -> Result<(), StoreError> {
+        let slow = self.lapse_slow(report).await;
+        if slow.as_ref().is_err_and(StoreError::is_away) {
+            return slow;
+        }
+        self.lapse_together(report).await.and(slow)
+    }
+
+    /// Tries the slow ones again, until one is slow again: each takes some seconds.
+    async fn lapse_slow(&self, report: &mut Report) -> Result<(), StoreError> {
+        let count = self.lapsing.locked().slow.len();
+        for _ in 0..count {
+            let Some(id) = self.lapsing.locked().slow.pop_front() else { break };
+            self.lapse_alone(id, report).await?;
+        }
+        Ok(())
+    }
+
+    async fn lapse_together(&self, report: &mut Report) -> Result<(), StoreError> {
         let began = Instant::now();
         loop {
             crash::point("lapsing");
-            let resting = self.refused_lapses.locked().resting(Instant::now());
-            let (lapsed, is_last) =
-                match self.part(self.node.store.lapse_leases(Self::AT_ONCE, &resting)).await {
-                    Ok(lapsed) => {
-                        let is_last = lapsed.len() < Self::AT_ONCE as usize;
-                        (lapsed, is_last)
+            let (at_once, resting) = {
+                let mut lapsing = self.lapsing.locked();
+                (lapsing.at_once, lapsing.resting(Instant::now()))
+            };
+            let done = self.lapse_some(at_once, &resting, report).await;
+            let is_over = began.elapsed() > Self::LONGEST_PART;
+            match done {
+                Ok(is_last) => {
+                    self.lapsing.locked().worked();
+                    if is_last || is_over {
+                        return Ok(());
                     }
-                    Err(error) if error.is_away() => return Err(error),
-                    Err(error) => self.lapse_in_parts(&resting, began, error).await?,
-                };
-            if !lapsed.is_empty() {
-                crash::point("lapsed");
-            }
-            for refund in &lapsed {
-                tracing::warn!(
-                    refund.id = %refund.id, channel.name = refund.channel, node = refund.node,
-                    "The lease of refund {} on node {} lapsed; it may have been sent and is unknown now", refund.id, refund.node,
-                );
-            }
-            report.lapsed += lapsed.len();
-            if is_last || began.elapsed() > Self::LONGEST_PART {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Ends the leases that could not be ended together because of `error`: in halves, and those in halves, down to one
-    /// refund. Answers those that ended, and whether there were no more.
-    async fn lapse_in_parts(
-        &self,
-        resting: &[RefundId],
-        began: Instant,
-        error: StoreError,
-    ) -> Result<(Vec<Lapsed>, bool), StoreError> {
-        let all = self.part(self.node.store.lapsed_leases(Self::AT_ONCE, resting)).await?;
-        if all.is_empty() {
-            return Err(error);
-        }
-        let (mut lapsed, mut parts) = (Vec::new(), vec![all.as_slice()]);
-        while let Some(part) = parts.pop().filter(|_| began.elapsed() < Self::LONGEST_PART) {
-            match self.part(self.node.store.lapse_leases_of(part)).await {
-                Ok(more) => lapsed.extend(more),
-                // Those that ended stay so. The next pass goes on.
-                Err(error) if error.is_away() => break,
+                }
                 Err(error) => {
-                    if let [id] = part {
-                        self.note_refused_lapse(*id, &error);
-                    } else {
-                        let (half, rest) = part.split_at(part.len() / 2);
-                        parts.extend([rest, half]);
+                    if at_once == 1 || error.is_away() {
+                        return Err(error);
+                    }
+                    let waiting = self.part(self.node.store.lapsed_leases(at_once, &resting)).await;
+                    let waiting = waiting.ok().and_then(|ids| u32::try_from(ids.len()).ok());
+                    self.lapsing.locked().failed(waiting.unwrap_or(at_once));
+                    if is_over {
+                        return Err(error);
                     }
                 }
             }
         }
-        let is_last = lapsed.is_empty() || all.len() < Self::AT_ONCE as usize;
-        Ok((lapsed, is_last))
+    }
+
+    /// Ends the next `at_once` leases. Answers whether there were no more.
+    async fn lapse_some(
+        &self,
+        at_once: u32,
+        resting: &[RefundId],
+        report: &mut Report,
+    ) -> Result<bool, StoreError> {
+        let store = &self.node.store;
+        if at_once > 1 {
+            let lapsed = self.part(store.lapse_leases(at_once, resting)).await?;
+            Self::note_lapsed(&lapsed, report);
+            return Ok(lapsed.len() < at_once as usize);
+        }
+        // The error of a statement names no refund. So read the id first.
+        let next = self.part(store.lapsed_leases(1, resting)).await?;
+        let Some(&id) = next.first() else { return Ok(true) };
+        if !self.lapse_alone(id, report).await? {
+            // Another transaction has its row. Without this the next call would read the same id.
+            self.lapsing.locked().slow.push_back(id);
+        }
+        Ok(false)
+    }
+
+    /// Ends this lease, or notes that Postgres refuses. `false` if it was left alone: it did not lapse, or another
+    /// transaction has its row.
+    async fn lapse_alone(&self, id: RefundId, report: &mut Report) -> Result<bool, StoreError> {
+        match self.part(self.node.store.lapse_leases_of(&[id])).await {
+            Ok(lapsed) => {
+                Self::note_lapsed(&lapsed, report);
+                Ok(!lapsed.is_empty())
+            }
+            // A lock, a statement that is too slow, or a Postgres that is away: nothing for a person to mend at this refund.
+            Err(error) if error.is_outage() => {
+                self.lapsing.locked().slow.push_back(id);
+                Err(error)
+            }
+            Err(error) => {
+                self.note_refused_lapse(id, &error);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Counts and logs leases that ended.
+    fn note_lapsed(lapsed: &[Lapsed], report: &mut Report) {
+        if !lapsed.is_empty() {
+            crash::point("lapsed");
+        }
+        for refund in lapsed {
+            tracing::warn!(
+                refund.id = %refund.id, channel.name = refund.channel, node = refund.node,
+                "The lease of refund {} on node {} lapsed; it may have been sent and is unknown now", refund.id, refund.node,
+            );
+        }
+        report.lapsed += lapsed.len();
     }
 
     fn note_refused_lapse(&self, id: RefundId, error: &StoreError) {
-        if self.refused_lapses.locked().note(id) {
+        if self.lapsing.locked().note_refused(id) {
             tracing::error!(
                 refund.id = %id, error = %chain(error),
                 "Postgres does not let the lease of refund {id} end: it stays `sending`, and this node tries again every minute. Mend what the error names",

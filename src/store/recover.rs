@@ -186,11 +186,13 @@ impl Store {
     }
 
     /// Moves to `review` the refunds that may have been sent to another address than their channel's present one.
-    /// Then moves the `unknown` refunds that no node will send again and that get no inquiry.
+    pub async fn show_moved(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
+        self.show(SHOW_MOVED, limit).await
+    }
+
+    /// Moves to `review` the `unknown` refunds that no node will send again and that get no inquiry.
     pub async fn show_unknown(&self, limit: u32) -> Result<Vec<(RefundId, String)>, StoreError> {
-        let mut shown = self.show(SHOW_MOVED, limit).await?;
-        shown.extend(self.show(SHOW_UNKNOWN, limit).await?);
-        Ok(shown)
+        self.show(SHOW_UNKNOWN, limit).await
     }
 
     /// Moves to `review` the `accepted` refunds without an inquiry whose bank did not report in time.
@@ -204,15 +206,16 @@ impl Store {
         Ok(rows.iter().map(|row| (RefundId(row.get("id")), row.get("channel"))).collect())
     }
 
-    /// Plans inquiries for refunds that lack one, and drops the plans of channels without an inquiry. Answers how
-    /// many it planned and how many it dropped.
-    pub async fn plan_inquiries(&self, limit: u32) -> Result<(usize, usize), StoreError> {
-        let mut counts = [0, 0];
-        for (count, statement) in counts.iter_mut().zip([PLAN, DROP_PLANS]) {
-            let rows = sqlx::query(statement).bind(i64::from(limit)).all(&self.db).await;
-            *count = rows.doing("plan inquiries")?.len();
-        }
-        Ok((counts[0], counts[1]))
+    /// Plans inquiries for refunds that lack one. Answers how many.
+    pub async fn plan_inquiries(&self, limit: u32) -> Result<usize, StoreError> {
+        let rows = sqlx::query(PLAN).bind(i64::from(limit)).all(&self.db).await;
+        Ok(rows.doing("plan inquiries")?.len())
+    }
+
+    /// Drops the planned inquiries of channels without an inquiry. Answers how many.
+    pub async fn drop_plans(&self, limit: u32) -> Result<usize, StoreError> {
+        let rows = sqlx::query(DROP_PLANS).bind(i64::from(limit)).all(&self.db).await;
+        Ok(rows.doing("drop planned inquiries")?.len())
     }
 
     /// Moves `ready` refunds whose deadline passed to `failed`. The bank executed none of them.

@@ -23,8 +23,8 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/feeder.rs", "fill_one", "housekeeping.rs", 0x7ddb_5c44),
     ("src/node/restoring.rs", "restore", "restoring.rs", 0xf91f_7f29),
     ("src/node/restoring.rs", "catch_up", "restoring.rs", 0x85cb_aa6f),
-    ("src/recovery.rs", "pass", "housekeeping.rs", 0x6226_564b),
-    ("src/recovery.rs", "bring_back_stranded", "housekeeping.rs", 0x0333_31b3),
+    ("src/recovery.rs", "pass", "housekeeping.rs", 0x7e3d_b010),
+    ("src/recovery.rs", "bring_back_stranded", "housekeeping.rs", 0x2a59_9c9a),
     ("src/settler.rs", "write", "housekeeping.rs", 0x1407_5d54),
 ];
 

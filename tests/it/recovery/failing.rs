@@ -2,9 +2,10 @@
 
 use refundd::refund::{RefundId, State};
 use refundd::store::OverduePlace;
+use sqlx::Executor;
 
 use super::recovery_of;
-use crate::harness::failing::{fail_at, fail_no_more};
+use crate::harness::failing::{fail_at, fail_no_more, wait_at};
 use crate::harness::{Scratch, until};
 
 /// As the owner, leases all refunds to a node that died. Their leases have lapsed.
@@ -44,6 +45,28 @@ async fn a_lease_that_postgres_does_not_let_end_keeps_no_other_from_ending() {
     fail_no_more(&scratch).await;
     assert_eq!(recovery.pass().await.unwrap().lapsed, 0, "they are tried every minute");
     assert_eq!(recovery_of(&scratch).await.pass().await.unwrap().lapsed, 2);
+}
+
+#[tokio::test]
+async fn a_lease_whose_end_waits_for_a_lock_keeps_no_other_from_ending_and_ends_after_the_lock() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 4).await;
+    lapse(&scratch, "true").await;
+    wait_at(&scratch, "old.id = 3 and old.state = 'sending'").await;
+    let mut other = scratch.connect().await;
+    other.execute("select pg_advisory_lock(7)").await.unwrap();
+    let recovery = recovery_of(&scratch).await;
+    // Each statement waits three seconds for the lock, so one pass has no time to find the one refund.
+    until("the others end", async || {
+        let _ = recovery.pass().await;
+        scratch.count(State::Sending).await == 1
+    })
+    .await;
+    let error = recovery.pass().await.unwrap_err();
+    assert_eq!(error.to_string(), "look for lapsed leases", "the operator hears of it");
+    other.execute("select pg_advisory_unlock(7)").await.unwrap();
+    assert_eq!(recovery.pass().await.unwrap().lapsed, 1, "it does not rest a minute");
 }
 
 #[tokio::test]

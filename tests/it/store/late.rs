@@ -162,7 +162,7 @@ async fn a_refund_that_the_bank_says_it_has_goes_to_a_person_when_its_channel_lo
     scratch.sql("update refundd.channels set inquires = false").await;
     // Each pass drops fewer plans than there are.
     for _ in 0..4 {
-        scratch.store.plan_inquiries(1).await.unwrap();
+        scratch.store.drop_plans(1).await.unwrap();
         scratch.store.show_unknown(1).await.unwrap();
     }
     let rows = "select string_agg(concat_ws(' ', state, split_part(reason, ':', 1)), ', ' order by state) from refundd.refunds";

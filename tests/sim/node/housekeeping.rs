@@ -208,14 +208,19 @@ impl World<'_> {
                 taken(store.fail_past_deadline(500).await)?.into_iter().map(|(id, _)| id).collect()
             }
             State::Review => {
-                let (planned, dropped) = taken(store.plan_inquiries(500).await)?;
+                let planned = taken(store.plan_inquiries(500).await)?;
+                let dropped = taken(store.drop_plans(500).await)?;
                 if planned + dropped > 0 {
                     note!(self, "node {n} plans {planned} inquiries and drops {dropped}");
                     self.observe().await?;
                 }
                 Vec::new()
             }
-            State::Unknown => taken(store.show_unknown(500).await)?.into_iter().map(|(id, _)| id).collect(),
+            State::Unknown => {
+                let mut shown = taken(store.show_moved(500).await)?;
+                shown.extend(taken(store.show_unknown(500).await)?);
+                shown.into_iter().map(|(id, _)| id).collect()
+            }
             _ => {
                 let mut shown = taken(store.show_accepted(500).await)?;
                 shown.extend(taken(store.show_overdue(500, 20_000, &OverduePlace::default()).await)?.0);
