@@ -171,13 +171,14 @@ impl Suspensions {
 
     /// Whether to write such a refusal again later: it still suspends the channel, and nobody else does so.
     pub fn begin_retries(&self, channel: &ChannelName, refused: Refused) -> bool {
-        self.of_unwritten(channel, |unwritten| unwritten.of(refused).begin_retries(Instant::now()))
-            .unwrap_or(false)
+        let begin = |unwritten: &mut Unwritten| unwritten.of(refused).begin_retries(refused, Instant::now());
+        self.of_unwritten(channel, begin).unwrap_or(false)
     }
 
     /// The refusal of this kind that is still to be written. `None` ends the retries.
     pub fn next_retry(&self, channel: &ChannelName, refused: Refused) -> Option<NotedRefusal> {
-        self.of_unwritten(channel, |unwritten| unwritten.of(refused).next_retry(Instant::now())).flatten()
+        let next = |unwritten: &mut Unwritten| unwritten.of(refused).next_retry(refused, Instant::now());
+        self.of_unwritten(channel, next).flatten()
     }
 
     /// Looks at what is unwritten of a channel, and wakes nobody.

@@ -31,7 +31,7 @@ impl Node {
     /// How long a node suspends a channel alone at least if the bank named no wait: long enough to write it once more.
     const UNWRITTEN_WAIT: Duration = Duration::from_secs(20);
     /// How long a node suspends a channel alone because of its credentials or its breaker. Nobody can resume what Postgres
-    /// does not have. After this time the next request shows what the bank does now.
+    /// does not have. After this time the next request shows what the bank does now. A trip ends earlier, after `probe`.
     const UNWRITTEN_STOP: Duration = Duration::from_mins(10);
 
     /// Reads the suspensions from Postgres. Answers the channels whose share of their rate changed; see
@@ -129,7 +129,7 @@ impl Node {
                 is_new.then_some(Until::Ended)
             }
             Refused::Sends { failure, times, probe } => {
-                let own = OwnSuspension::Breaker { kind: failure.as_str(), probe };
+                let own = OwnSuspension::Breaker { kind: failure.as_str(), probe, age };
                 if self.store.suspend(name, own, reason, &self.name).await? {
                     self.metrics.breaker_tripped(name, failure.as_str());
                     tracing::warn!(
@@ -138,7 +138,7 @@ impl Node {
                          `refundd resume {name} --breaker` ends it at once",
                     );
                 }
-                // Until the next reading says when the probe is due.
+                // Until the next reading says when the probe is due, or that the suspension ended after this trip.
                 self.suspensions.note_breaker(name, Some(Instant::now() + probe));
                 None
             }
@@ -208,7 +208,8 @@ impl Node {
         };
         let now = Instant::now();
         let noted = NotedRefusal {
-            until: now + Self::UNWRITTEN_STOP,
+            // After `probe` a refund would go out although the breaker is open. An older trip may be a mistake by now.
+            until: now + probe.min(Self::UNWRITTEN_STOP),
             named_until: None,
             began: now,
             reason: format!("{what} {times} refunds one after the other, the last with: {message}"),

@@ -22,6 +22,8 @@ pub enum OwnSuspension<'a> {
         kind: &'a str,
         /// The time until the first probe.
         probe: Duration,
+        /// How long ago it tripped.
+        age: Duration,
     },
 }
 
@@ -47,7 +49,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 
 impl Store {
     /// Suspends a channel on all nodes, for a cause that refundd found itself; `false` if it was suspended for that
-    /// cause already, or a person ended that after the refused request began.
+    /// cause already, or the last such suspension ended after `age` began: after the refused request, or the trip.
     pub async fn suspend(
         &self,
         channel: &ChannelName,
@@ -56,8 +58,10 @@ impl Store {
         node: &str,
     ) -> Result<bool, StoreError> {
         let (by, age, kind, probe) = match own {
-            OwnSuspension::Credentials { age } => (SuspendedBy::Credentials, Some(age), None, None),
-            OwnSuspension::Breaker { kind, probe } => (SuspendedBy::Breaker, None, Some(kind), Some(probe)),
+            OwnSuspension::Credentials { age } => (SuspendedBy::Credentials, age, None, None),
+            OwnSuspension::Breaker { kind, probe, age } => {
+                (SuspendedBy::Breaker, age, Some(kind), Some(probe))
+            }
         };
         let query = bind!(
             SUSPEND,
@@ -68,7 +72,7 @@ impl Store {
             who: node,
             kind: kind,
             probe_us: probe.map(micros),
-            age_us: age.map(micros),
+            age_us: Some(micros(age)),
             replaces: false,
             seen_us: None::<i64>,
         );

@@ -102,8 +102,9 @@ pub(super) const SUSPEND: Statement = statement!(
        set since = now(), until = excluded.until, reason = excluded.reason, who = excluded.who, kind = excluded.kind,
            probe_at = excluded.probe_at, probe_by = null, probe_until = null, ended_at = null, ended_by = null, end_reason = null
      where :replaces or s.until <= now() or (extract(epoch from s.since) * 1000000)::bigint = :seen_us::bigint
-        -- A refusal of a request that began before somebody ended the last suspension says nothing about what the channel shows
-        -- now. `clock_timestamp()` is read under the row's lock; an end after it was written before the clock was set back.
+        -- A refusal of a request that began, or a trip of a breaker that came, before the last suspension ended says nothing about
+        -- what the channel shows now. `clock_timestamp()` is read under the row's lock; an end after it was written before the
+        -- clock was set back.
         or s.ended_at is not null
            and (s.ended_at between now() - :age_us::bigint * interval '1 microsecond' and clock_timestamp()) is not true
     returning channel"

@@ -211,6 +211,16 @@ fn a_trip_that_postgres_has_not_got_suspends_sends_alone_until_it_is_written() {
 }
 
 #[test]
+fn a_trip_whose_time_on_its_node_is_over_is_not_written_again() {
+    let known = Suspensions::default();
+    let trip = Refused::Sends { failure: Failure::Rejected, times: 5, probe: MINUTE };
+    known.note(&acme(), trip, noted(Instant::now()));
+    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Free);
+    assert!(!known.begin_retries(&acme(), trip));
+    assert_eq!(known.next_retry(&acme(), trip), None);
+}
+
+#[test]
 fn a_wait_that_was_over_before_it_could_be_written_is_still_written() {
     let (known, refused) = (Suspensions::default(), Refused::Requests);
     let refusal = noted(Instant::now());

@@ -24,20 +24,24 @@ pub struct NotedRefusal {
     pub until: Instant,
     /// Until when the bank asked to wait, if it named a time.
     pub named_until: Option<Instant>,
-    /// When the refused request began.
+    /// When the refused request began, or the breaker tripped.
     pub began: Instant,
     /// Why the channel is suspended, for people.
     pub reason: String,
 }
 
 impl NotedRefusal {
-    /// How long after its request a refusal is still written. The wait that the bank named may be shorter than the first
-    /// try to write it. The refusal slows the channel on all nodes afterwards, too.
+    /// How long after its request a "slow down" is still written. The wait that the bank named may be shorter than the
+    /// first try to write it. The refusal slows the channel on all nodes afterwards, too.
     const MATTERS: Duration = Duration::from_mins(1);
 
     /// Until when it is written again.
-    fn write_until(&self) -> Instant {
-        self.until.max(self.began + Self::MATTERS)
+    fn write_until(&self, refused: Refused) -> Instant {
+        match refused {
+            Refused::Requests => self.until.max(self.began + Self::MATTERS),
+            // A later one would stop the channel on all nodes after this node let it go on.
+            Refused::Credentials | Refused::Sends { .. } => self.until,
+        }
     }
 
     /// Whether Postgres has the other refusal as well once it has this one.
@@ -111,7 +115,9 @@ impl Unwritten {
         let cools = |until| matches!(refused, Some(Until::At(at)) if at + Until::SAME >= until);
         let is_let_in = refused != Some(Until::Ended);
         let mut missing = self.clone();
-        missing.requests.keep_if(|refusal| refusal.write_until() > now && !cools(refusal.until));
+        missing
+            .requests
+            .keep_if(|refusal| refusal.write_until(Refused::Requests) > now && !cools(refusal.until));
         missing.credentials.keep_if(|refusal| refusal.until > now && is_let_in);
         missing.trips.keep_if(|trip| trip.until > now && !is_tripped);
         missing
@@ -137,15 +143,15 @@ impl Note {
         self.refusals.retain(|refusal| !noted.covers(refusal));
     }
 
-    pub fn begin_retries(&mut self, now: Instant) -> bool {
-        let begins = !self.is_retried && self.refusals.iter().any(|refusal| refusal.write_until() > now);
+    pub fn begin_retries(&mut self, refused: Refused, now: Instant) -> bool {
+        let begins = !self.is_retried && self.refusals.iter().any(|one| one.write_until(refused) > now);
         self.is_retried |= begins;
         begins
     }
 
     /// All that is left, as one refusal.
-    pub fn next_retry(&mut self, now: Instant) -> Option<NotedRefusal> {
-        self.keep_if(|refusal| refusal.write_until() > now);
+    pub fn next_retry(&mut self, refused: Refused, now: Instant) -> Option<NotedRefusal> {
+        self.keep_if(|refusal| refusal.write_until(refused) > now);
         self.is_retried = !self.refusals.is_empty();
         self.refusals.iter().cloned().reduce(NotedRefusal::and)
     }

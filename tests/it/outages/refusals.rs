@@ -94,6 +94,25 @@ async fn a_trip_of_the_breaker_that_could_not_be_written_stops_sends_and_is_writ
 }
 
 #[tokio::test]
+async fn a_trip_from_before_the_breaker_of_another_node_was_closed_suspends_the_channel_no_more() {
+    let scratch = Scratch::new().await;
+    let trips = format!("{}breaker = {{ rejected = 1, unknown = 1, probe = \"1h\" }}\n", limited());
+    let (node, mut holder) = answered_under(&scratch, &trips, TABLE, Step::rejects()).await;
+    // Another node could write its trip, and its probe succeeded.
+    for change in [
+        "insert into refundd.suspensions (channel, source, reason, who, kind, probe_at) \
+         values ('acme', 'breaker', '1 refusal', 'b#1', 'rejected', now())",
+        "update refundd.suspensions set ended_at = clock_timestamp(), ended_by = 'b#1' where channel = 'acme'",
+        "commit",
+    ] {
+        holder.execute(change).await.unwrap();
+    }
+    within(SECOND * 20, "the others are sent", async || scratch.count(State::Succeeded).await == 20).await;
+    assert_eq!(scratch.suspensions().await, 0);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn refused_credentials_that_could_not_be_written_suspend_a_channel_until_a_person_resumes_it() {
     let scratch = Scratch::new().await;
     let (node, mut holder) = refused_under(&scratch, TABLE, Step::unauthorised()).await;
@@ -134,17 +153,22 @@ async fn refused_credentials_that_could_not_be_written_are_forgotten_when_the_ch
 }
 
 #[tokio::test]
-async fn a_refusal_of_credentials_counts_unless_a_person_ended_the_last_one_after_its_request_began() {
+async fn a_refusal_of_credentials_or_a_trip_counts_unless_the_last_one_ended_after_it_began() {
+    let credentials = |age| OwnSuspension::Credentials { age };
+    counts_unless_the_last_one_ended_later(credentials).await;
+    let breaker = |age| OwnSuspension::Breaker { kind: "rejected", probe: SECOND * 60, age };
+    counts_unless_the_last_one_ended_later(breaker).await;
+}
+
+async fn counts_unless_the_last_one_ended_later(own: impl Fn(Duration) -> OwnSuspension<'static>) {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
     let acme = ChannelName::new("acme").unwrap();
-    let suspends = async |age| {
-        let own = OwnSuspension::Credentials { age };
-        scratch.store.suspend(&acme, own, "HTTP 401", "a#1").await.unwrap()
-    };
+    let suspends =
+        async |age| scratch.store.suspend(&acme, own(age), "the bank refused", "a#1").await.unwrap();
     assert!(suspends(SECOND * 60).await, "nobody ended one");
     scratch.resume("acme").await;
-    assert!(!suspends(SECOND * 60).await, "its request had the old credentials");
+    assert!(!suspends(SECOND * 60).await, "it is older than that end");
     assert_eq!(scratch.suspensions().await, 0);
     assert!(suspends(Duration::ZERO).await);
     scratch.resume("acme").await;

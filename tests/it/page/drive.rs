@@ -15,7 +15,8 @@ async fn a_person_lifts_the_breaker_and_the_suspension_after_refused_credentials
     let ((scratch, node), browser) = (stage().await, Browser::open().await);
     let channel = ChannelName::new("globex").unwrap();
     let credentials = OwnSuspension::Credentials { age: Duration::ZERO };
-    let breaker = OwnSuspension::Breaker { kind: "rejected", probe: Duration::from_mins(10) };
+    let breaker =
+        OwnSuspension::Breaker { kind: "rejected", probe: Duration::from_mins(10), age: Duration::ZERO };
     for look in LOOKS {
         let before = scratch.suspensions().await;
         for (own, why) in [(credentials, "the bank answered 401"), (breaker, "20 were rejected")] {

@@ -66,7 +66,8 @@ async fn a_resume_ends_only_the_pause_that_it_saw() {
 async fn a_resume_lifts_only_the_breaker_or_the_refusal_of_credentials_that_it_saw() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    let breaker = OwnSuspension::Breaker { kind: "rejected", probe: Duration::from_mins(10) };
+    let breaker =
+        OwnSuspension::Breaker { kind: "rejected", probe: Duration::from_mins(10), age: Duration::ZERO };
     let credentials = OwnSuspension::Credentials { age: Duration::ZERO };
     for (lift, own) in [("credentials", credentials), ("breaker", breaker)] {
         let resume = async |seen: &Value| {

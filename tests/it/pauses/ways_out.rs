@@ -1,5 +1,7 @@
 //! Everything that suspends a channel is named with the command and the request that end it.
 
+use std::time::Duration;
+
 use refundd::store::{OwnSuspension, SuspendedBy};
 use serde_json::json;
 
@@ -9,7 +11,7 @@ use crate::harness::{Scratch, TestNode, until};
 
 /// The breaker suspends the channel, and probes the bank in a minute.
 async fn tripped(scratch: &Scratch) {
-    let own = OwnSuspension::Breaker { kind: "rejected", probe: std::time::Duration::from_mins(1) };
+    let own = OwnSuspension::Breaker { kind: "rejected", probe: Duration::from_mins(1), age: Duration::ZERO };
     assert!(scratch.store.suspend(&acme(), own, "20 refusals", "node-a").await.unwrap());
 }
 
