@@ -160,8 +160,14 @@ impl Writer {
                 }
                 Err(error) if error.is_a_lock() => {
                     let ids: Vec<RefundId> = batch.iter().map(|settled| settled.id).collect();
-                    // While Postgres does not answer, all outcomes are set aside.
-                    let free = self.node.store.free(&ids).await.unwrap_or_default();
+                    let free = match self.node.store.free(&ids).await {
+                        // Postgres cannot read one of the rows. Not all outcomes may wait for the locked one.
+                        Err(unread) if !unread.is_outage() && batch.len() > 1 => {
+                            return self.write_each(batch, again).await;
+                        }
+                        // While Postgres does not answer, all outcomes are set aside.
+                        found => found.unwrap_or_default(),
+                    };
                     let is_free = |one: &Settled| batch.len() > 1 && free.contains(&one.id);
                     // It is over, or one of them needs another row, such as that of the count of ended refunds. Only that one waits.
                     if batch.iter().all(is_free) {
