@@ -63,23 +63,27 @@ impl Settler {
         let Settler { writer, mut inbox } = self;
         let mut batch = Vec::new();
         let mut aside: Vec<Settled> = Vec::new();
+        // How many more were set aside, and are tried again at this moment.
+        let mut looked_at: usize = 0;
         let mut commits = FuturesUnordered::new();
         let mut next = Instant::now();
         let mut look_at = next;
         let mut is_open = true;
         while is_open || !commits.is_empty() || !aside.is_empty() {
+            let has_room = aside.len() + looked_at < Self::INBOX;
             tokio::select! {
-                came = inbox.recv_many(&mut batch, Self::MOST_AT_ONCE), if is_open && commits.is_empty() && aside.len() < Self::INBOX => {
+                came = inbox.recv_many(&mut batch, Self::MOST_AT_ONCE), if is_open && commits.is_empty() && has_room => {
                     is_open = came > 0;
                     tokio::time::sleep_until(next.into()).await;
                 }
                 () = tokio::time::sleep_until(next.into()), if (1..Self::COMMITS).contains(&commits.len()) => {
                     next = Instant::now() + Self::GATHERING;
-                    if inbox.len() < Self::MOST_AT_ONCE || aside.len() >= Self::INBOX {
+                    if inbox.len() < Self::MOST_AT_ONCE || !has_room {
                         continue;
                     }
                 }
-                Some(locked) = commits.next() => {
+                Some((tried_again, locked)) = commits.next() => {
+                    looked_at -= tried_again;
                     if aside.is_empty() {
                         look_at = Instant::now() + Self::LOOK_AGAIN;
                     }
@@ -87,6 +91,7 @@ impl Settler {
                     continue;
                 }
                 () = tokio::time::sleep_until(look_at.into()), if !aside.is_empty() => {
+                    looked_at += aside.len();
                     commits.push(writer.commit(std::mem::take(&mut aside), true));
                     continue;
                 }
@@ -115,9 +120,14 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes outcomes, or those of them whose rows are free if they were set aside before. Returns the others.
-    async fn commit(&self, batch: Vec<Settled>, was_aside: bool) -> Vec<Settled> {
-        if was_aside { self.write_free(batch).await } else { self.write(&batch, false).await }
+    /// Writes outcomes, or those of them whose rows are free if they were set aside before. Returns the others, and how many
+    /// were set aside before.
+    async fn commit(&self, batch: Vec<Settled>, was_aside: bool) -> (usize, Vec<Settled>) {
+        if was_aside {
+            (batch.len(), self.write_free(batch).await)
+        } else {
+            (0, self.write(&batch, false).await)
+        }
     }
 
     /// Writes the outcomes whose rows are no longer locked. Returns the others.
