@@ -170,7 +170,8 @@ impl Heartbeat {
         let now = Instant::now();
         let since_last = self.written_at.replace(now).map_or(Duration::ZERO, |last| now.duration_since(last));
         let was_late = std::mem::replace(&mut self.is_late, since_last > Self::IS_LATE);
-        let begins = self.is_late && !was_late;
+        // One heartbeat between two outages of Postgres makes nobody sure.
+        let begins = self.is_late && !was_late || since_last > Self::SURE_AFTER;
         if begins {
             self.unsure_until = Some(now + Self::SURE_AFTER);
         }

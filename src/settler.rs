@@ -243,9 +243,7 @@ impl Writer {
                     return batch.to_vec();
                 }
                 Err(error) => {
-                    if !again {
-                        self.report(batch);
-                    }
+                    self.report(if again { &[] } else { batch });
                     give_up(&batch[0], &error);
                     return Vec::new();
                 }
@@ -258,10 +256,12 @@ impl Writer {
         let (mut waiting, began) = (Vec::new(), Instant::now());
         for (place, one) in batch.iter().enumerate() {
             waiting.extend(Box::pin(self.write(std::slice::from_ref(one), again)).await);
-            // Those that were set aside likely wait for the same row. The next round begins with another.
+            // The others likely wait for the same row. The next round begins with another.
             let is_slow = !waiting.is_empty() && began.elapsed() >= Settler::LOOK_AGAIN;
-            if again && (is_slow || waiting.len() >= Settler::FAILS_AT_ONCE) {
-                return [&batch[place + 1..], &waiting].concat();
+            if is_slow || waiting.len() >= Settler::FAILS_AT_ONCE {
+                let rest = &batch[place + 1..];
+                self.report(if again { &[] } else { rest });
+                return [rest, &waiting].concat();
             }
         }
         waiting

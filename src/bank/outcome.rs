@@ -32,17 +32,11 @@ pub fn read_answer<'r>(
     let asked = asked.into();
     let json = json::read(body);
     let says_two_things = json == Err(UnreadBody::SaysTwoThings);
-    let reads_body = |rule: &AnswerRule| rule.status == status && rule.body.is_some();
     let json = json.ok();
     let by_rule = by_rule(&channel.answer_rules, status, headers, json.as_ref());
     let rule = by_rule.as_ref().map(|(number, _)| *number);
     let (outcome, code) = match by_rule {
-        // What such an answer repeats cannot be compared with what was sent.
-        Some((_, Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected)) if says_two_things => {
-            (Outcome::Unknown, Code::Unreadable)
-        }
-        // A rule about the body might say that it was executed.
-        _ if says_two_things && channel.answer_rules.iter().any(reads_body) => {
+        _ if says_two_things && is_in_doubt(&channel.answer_rules, status, by_rule.as_ref()) => {
             (Outcome::Unknown, Code::Unreadable)
         }
         Some((_, outcome)) => (outcome, Code::ChannelRule),
@@ -50,12 +44,8 @@ pub fn read_answer<'r>(
     };
     let message = message(status, rule.filter(|_| code == Code::ChannelRule), json.as_ref(), asked.secrets);
     let answer = Answer { status: Some(status), ..Answer::new(outcome, code, message) };
-    // The other outcomes are about the channel, or say that this request was not executed. They count, whatever the
-    // answer repeats.
-    if matches!(
-        answer.outcome,
-        Outcome::NotExecuted | Outcome::SlowDown { .. } | Outcome::Unauthorised | Outcome::HandedBack
-    ) {
+    // These are about the channel, or say that this request was not executed. They count, whatever the answer repeats.
+    if answer.outcome.executed_nothing() {
         return answer;
     }
     let settles = matches!(answer.outcome, Outcome::Succeeded | Outcome::Accepted);
@@ -67,6 +57,15 @@ pub fn read_answer<'r>(
     let before = &asked.expected.bank_ref;
     let is_new = before.is_none() || *before == bank_ref;
     Answer { bank_ref: bank_ref.filter(|_| is_new), ..answer }
+}
+
+/// Whether a refund whose answer says two things may be executed: by a rule that decided, or by one about the body.
+fn is_in_doubt(rules: &[AnswerRule], status: u16, by_rule: Option<&(usize, Outcome)>) -> bool {
+    use RuleOutcome::{Accepted, Review, Succeeded, Unknown};
+    let may_be_executed = |rule: &AnswerRule| matches!(rule.outcome, Succeeded | Accepted | Unknown | Review);
+    matches!(by_rule, Some((_, Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected)))
+        || (status != 409
+            && rules.iter().any(|r| r.status == status && r.body.is_some() && may_be_executed(r)))
 }
 
 fn by_default(

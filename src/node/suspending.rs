@@ -208,8 +208,9 @@ impl Node {
         };
         let now = Instant::now();
         let noted = NotedRefusal {
-            // After `probe` a refund would go out although the breaker is open. An older trip may be a mistake by now.
-            until: now + probe.min(Self::UNWRITTEN_STOP),
+            // After `probe` a refund would go out although the breaker is open. A short one leaves no time to write it, and an old
+            // trip may be a mistake by now.
+            until: now + probe.clamp(Self::UNWRITTEN_WAIT, Self::UNWRITTEN_STOP),
             named_until: None,
             began: now,
             reason: format!("{what} {times} refunds one after the other, the last with: {message}"),

@@ -56,6 +56,17 @@ impl Lapsing {
     }
 }
 
+/// What became of one lease that was tried alone.
+#[derive(Debug, PartialEq, Eq)]
+enum Alone {
+    /// It ended, or Postgres refuses and that was noted.
+    Over,
+    /// It did not lapse, or another transaction has its row.
+    Left,
+    /// Postgres waited for a lock, or worked for too long.
+    Slow,
+}
+
 impl Recovery {
     /// Ends lapsed leases: their refunds become `unknown`.
     pub(super) async fn lapse(&self, report: &mut Report) -> Result<(), StoreError> {
@@ -66,12 +77,15 @@ impl Recovery {
         self.lapse_together(report).await.and(slow)
     }
 
-    /// Tries the slow ones again, until one is slow again: each takes some seconds.
+    /// Tries the slow ones again, until one is slow again: each takes some seconds. Those were logged when they were
+    /// slow for the first time, so they are no failure of this round.
     async fn lapse_slow(&self, report: &mut Report) -> Result<(), StoreError> {
         let count = self.lapsing.locked().slow.len();
         for _ in 0..count {
             let Some(id) = self.lapsing.locked().slow.pop_front() else { break };
-            self.lapse_alone(id, report).await?;
+            if self.lapse_alone(id, true, report).await? == Alone::Slow {
+                break;
+            }
         }
         Ok(())
     }
@@ -124,29 +138,43 @@ impl Recovery {
         // The error of a statement names no refund. So read the id first.
         let next = self.part(store.lapsed_leases(1, resting)).await?;
         let Some(&id) = next.first() else { return Ok(true) };
-        if !self.lapse_alone(id, report).await? {
+        if self.lapse_alone(id, false, report).await? == Alone::Left {
             // Another transaction has its row. Without this the next call would read the same id.
             self.lapsing.locked().slow.push_back(id);
         }
         Ok(false)
     }
 
-    /// Ends this lease, or notes that Postgres refuses. `false` if it was left alone: it did not lapse, or another
-    /// transaction has its row.
-    async fn lapse_alone(&self, id: RefundId, report: &mut Report) -> Result<bool, StoreError> {
+    /// Ends this lease, or notes why it does not end. `was_slow` says that it was slow before, and was logged then.
+    async fn lapse_alone(
+        &self,
+        id: RefundId,
+        was_slow: bool,
+        report: &mut Report,
+    ) -> Result<Alone, StoreError> {
         match self.part(self.node.store.lapse_leases_of(&[id])).await {
             Ok(lapsed) => {
                 Self::note_lapsed(&lapsed, report);
-                Ok(!lapsed.is_empty())
+                Ok(if lapsed.is_empty() { Alone::Left } else { Alone::Over })
             }
-            // A lock, a statement that is too slow, or a Postgres that is away: nothing for a person to mend at this refund.
-            Err(error) if error.is_outage() => {
+            Err(error) if error.is_away() => {
                 self.lapsing.locked().slow.push_back(id);
                 Err(error)
             }
+            // A lock, or a statement that is too slow.
+            Err(error) if error.is_outage() => {
+                self.lapsing.locked().slow.push_back(id);
+                if !was_slow {
+                    tracing::warn!(
+                        refund.id = %id, error = %chain(&error),
+                        "The lease of refund {id} cannot end yet: it stays `sending`, and each round of recovery tries again. If this lasts, look for a transaction that holds a lock",
+                    );
+                }
+                Ok(Alone::Slow)
+            }
             Err(error) => {
                 self.note_refused_lapse(id, &error);
-                Ok(true)
+                Ok(Alone::Over)
             }
         }
     }

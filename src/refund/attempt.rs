@@ -38,6 +38,15 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether nothing happened at the bank, and the refund may be sent again.
+    #[must_use]
+    pub fn executed_nothing(&self) -> bool {
+        matches!(
+            self,
+            Outcome::NotExecuted | Outcome::SlowDown { .. } | Outcome::Unauthorised | Outcome::HandedBack
+        )
+    }
+
     /// The text for metrics and logs.
     #[must_use]
     pub fn as_str(&self) -> &'static str {

@@ -14,7 +14,7 @@ pub struct OtherRoles {
     pub create_in_public: bool,
     /// Names that `refundd.producers` binds to channels, and that no role has.
     pub bound_to_none: Vec<String>,
-    /// Roles that log in and have the rights of `refundd_producer`, and that no binding names while there are bindings.
+    /// Roles that log in and may use the rights of `refundd_producer`, and that no binding names while there are bindings.
     pub unbound: Vec<String>,
 }
 
@@ -26,7 +26,10 @@ const OTHER_ROLES: &str = "
                   where not exists (select from pg_roles r where r.rolname = p.role)
                   order by 1) as bound_to_none,
            array(select r.rolname::text
-                   from pg_roles g join pg_roles r on pg_has_role(r.oid, g.oid, 'usage')
+                   from pg_roles g
+                   -- From 16 on, whoever made the group is a member that may only administer it.
+                   join pg_roles r on case when current_setting('server_version_num')::int < 160000 then pg_has_role(r.oid, g.oid, 'member')
+                                           else pg_has_role(r.oid, g.oid, 'usage') or pg_has_role(r.oid, g.oid, 'set') end
                   where g.rolname = 'refundd_producer' and r.rolcanlogin and not r.rolsuper
                     and has_database_privilege(r.oid, current_database(), 'connect')
                     and not pg_has_role(r.oid, (select n.nspowner from pg_namespace n where n.nspname = 'refundd'), 'member')

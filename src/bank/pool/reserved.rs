@@ -40,7 +40,10 @@ impl Reserved {
     /// is opened shortly before; `None` if that one is not open at `at`.
     pub async fn until(self, at: Instant) -> Option<Reserved> {
         let lives = self.connection.as_ref().is_some_and(|connection| at < connection.renew_at);
-        let reserved = if lives && self.is_young(at) { Some(self) } else { Box::pin(self.another(at)).await };
+        // A connection that is only too old is better than none.
+        let is_soon = || Instant::now() + Pool(Arc::clone(&self.pool)).set_up() + Pool::MARGIN > at;
+        let keeps = self.is_young(at) && (lives || is_soon());
+        let reserved = if keeps { Some(self) } else { Box::pin(self.another(at)).await };
         tokio::time::sleep_until(at.into()).await;
         reserved
     }

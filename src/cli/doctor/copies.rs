@@ -57,15 +57,17 @@ fn standbys(replication: &Replication) -> Vec<Finding> {
         ));
     }
     let (needed, listed) = quorum(names);
-    if needed > listed && !names.contains('*') {
+    // Several standbys may have one name.
+    let all = listed.max(usize::try_from(*synchronous).unwrap_or(0));
+    if needed > all && *hidden == 0 && !names.contains('*') {
         findings.push(Finding::broken(
             SETTINGS,
             format!("synchronous_standby_names = {names}: a commit waits for {needed} standbys, and it names {listed}"),
-            "every commit waits for ever: nothing is saved or sent",
-            "lower the number, or name more standbys, and call pg_reload_conf()",
+            "commits wait until so many standbys with these names are connected: nothing is saved or sent",
+            "connect them; or lower the number, compare the standbys before a fail-over as docs/runbook.md says, and call \
+             pg_reload_conf()",
         ));
     }
-    let all = listed.max(usize::try_from(*synchronous).unwrap_or(0));
     if needed < all {
         findings.push(warning(
             format!("synchronous_standby_names = {names}: a commit waits for {needed} of {all} standbys"),
