@@ -156,6 +156,29 @@ async fn recovery_of(scratch: &Scratch) -> Recovery {
     Recovery::new(node, WakeUps::of_sends(100), keep)
 }
 
+/// No bank of these channels can be asked, so nobody else would ever look at these refunds again.
+#[tokio::test]
+async fn an_accepted_refund_is_shown_when_its_time_for_a_report_has_passed_also_under_a_pause() {
+    let scratch = Scratch::with_refunds(1).await;
+    scratch.publish("globex").await;
+    scratch.insert("globex", "G-", 1).await;
+    scratch.pause("globex", "maintenance", "ops").await;
+    for step in [
+        "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a#1', lease_until = now(), first_sent_at = now()",
+        "state = 'accepted', lease_node = null, lease_until = null, due_at = now() + interval '1 hour'",
+    ] {
+        scratch.sql(&format!("update refundd.refunds set {step}")).await;
+    }
+    let recovery = recovery_of(&scratch).await;
+    assert_eq!(recovery.pass().await.unwrap().shown, 0);
+    assert_eq!(scratch.count(State::Accepted).await, 2, "the bank may still report");
+    scratch.sql("update refundd.refunds set due_at = now() - interval '1 second'").await;
+    assert_eq!(recovery.pass().await.unwrap().shown, 2);
+    assert_eq!(scratch.count(State::Review).await, 2);
+    let lines = "select string_agg(concat_ws(' ', channel, kind, code, moved_to), ', ' order by channel) from refundd.attempts";
+    assert_eq!(scratch.text(lines).await, "acme recovery no_report review, globex recovery no_report review");
+}
+
 /// Millions of deadlines may be over at the same moment, and as many leases. The watchdog waits a minute for a pass.
 #[tokio::test]
 async fn a_pass_ends_in_seconds_however_many_leases_and_deadlines_are_over() {
