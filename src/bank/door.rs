@@ -57,7 +57,7 @@ impl SendDeadline {
     }
 
     /// Whether no first byte may leave any more at this moment.
-    fn is_over(&self, now: Instant) -> bool {
+    pub fn is_over(&self, now: Instant) -> bool {
         now >= self.closes || self.slept.has_slept_since()
     }
 }

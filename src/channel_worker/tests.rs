@@ -1,11 +1,14 @@
-//! Tests of the worker's notices to Redis, and of a take that came too late.
+//! Tests of the worker's notices to Redis, of a take that came too late, and of an attempt after a sleep.
 
 use tokio::sync::mpsc;
 
+use super::attempt::{Attempt, ClaimTimes};
 use super::blocked::Obstacle;
 use super::*;
+use crate::bank::{Reserved, SendDeadline, Slept};
 use crate::bucket::{Bucket, End, ServerTrust};
 use crate::config::Config;
+use crate::limiter::Span;
 use crate::metrics::Metrics;
 use crate::node::ShareLook;
 use crate::store::{Settled, Store};
@@ -84,4 +87,30 @@ async fn an_inquiry_that_is_taken_too_long_after_the_look_goes_back_into_its_own
     };
     assert_eq!(head(Purpose::Inquire).await, Some(RefundId(7)));
     assert_eq!(head(Purpose::Send).await, None);
+}
+
+#[tokio::test]
+async fn an_attempt_whose_claim_lies_before_a_sleep_of_the_machine_sends_nothing() {
+    let (node, channel, bank) = node_and_bank(Bucket::in_memory(Duration::from_secs(5)).unwrap(), "");
+    let claimed = Instant::now();
+    let in_a_minute = claimed + Duration::from_mins(1);
+    let open = Span { opens_us: 0, closes_us: 0, opens: claimed, closes: in_a_minute };
+    for span in [None, Some(open)] {
+        for (slept, is_over) in [(Slept::now(), false), (Slept::a_second_ago(), true)] {
+            let attempt = Attempt {
+                node: node.clone(),
+                channel: Arc::clone(&channel),
+                bank: Arc::clone(&bank),
+                stop: CancellationToken::new(),
+                permit: Permit { numbers: Vec::new(), span },
+                claim_times: ClaimTimes { claiming: claimed, slept, claimed },
+                connecting: Duration::ZERO,
+                send_deadline: in_a_minute,
+                probe: None,
+            };
+            let request =
+                async |deadline: SendDeadline, _: Option<Reserved>| deadline.is_over(Instant::now());
+            assert_eq!(attempt.make(None, request).await, Some(is_over), "{span:?}");
+        }
+    }
 }
