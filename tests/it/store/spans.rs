@@ -7,7 +7,7 @@ use refundd::refund::{LimitName, RefundId};
 
 use crate::harness::{Scratch, until};
 
-use super::{claim, limited_scratch_with, numbered, window};
+use super::{acme, claim, limited_scratch_with, numbered, request_for, window};
 
 const SLIDING: &str = r#"{"algorithm":"sliding_log","permits":2,"per_us":1000000,"lateness_us":20000}"#;
 
@@ -55,6 +55,29 @@ async fn permits_of_another_clock_count_by_the_time_at_which_they_were_spent() {
         assert!(second.leased.is_empty(), "{apart}: four in a second");
         assert_eq!(second.overspent.len(), 2, "{apart}: {second:?}");
     }
+}
+
+#[tokio::test]
+async fn permits_for_inquiries_count_by_the_time_at_which_they_were_spent_too() {
+    let scratch = limited_scratch_with(4).await;
+    for step in [
+        "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now()",
+        "state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()",
+    ] {
+        scratch.sql(&format!("update refundd.refunds set {step}")).await;
+    }
+    let acme = acme();
+    let first = sliding(&scratch, [1, 2], 0, ALWAYS).await;
+    let first = scratch.store.claim_inquiries(&request_for(&acme, "a", &first)).await.unwrap();
+    assert_eq!(first.leased.len(), 2, "{first:?}");
+    scratch
+        .sql("update refundd.limits set generation = generation + 1, server_since = clock_timestamp()")
+        .await;
+    // Only the new server makes the ledger count.
+    let second = sliding(&scratch, [3, 4], 1_500, Counted { is_always: false, ..ALWAYS }).await;
+    let second = scratch.store.claim_inquiries(&request_for(&acme, "b", &second)).await.unwrap();
+    assert!(second.leased.is_empty(), "four in a second");
+    assert_eq!(second.overspent.len(), 2, "{second:?}");
 }
 
 #[tokio::test]
