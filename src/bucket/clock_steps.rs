@@ -93,3 +93,107 @@ impl Bucket {
         Ok((redis_us, started + self.server.now().saturating_duration_since(started) / 2))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    use std::time::Duration;
+
+    use redis::{RedisError, Value};
+
+    use super::*;
+    use crate::bucket::memory::Memory;
+    use crate::bucket::{End, Order, SimulatedServer, Take};
+    use crate::config::Config;
+    use crate::limiter::{Counted, LedgerCount};
+    use crate::refund::RefundId;
+
+    /// A Redis whose clock a test can set, and the monotonic clock of its only node.
+    struct Settable {
+        memory: Memory,
+        began: Instant,
+        /// How long the test has run by the node's clock.
+        node_us: AtomicI64,
+        redis_us: Arc<AtomicI64>,
+    }
+
+    impl Settable {
+        fn new() -> Self {
+            let redis_us = Arc::new(AtomicI64::new(1_790_000_000_000_000));
+            let clock = Arc::clone(&redis_us);
+            let memory = Memory::with_clock(Box::new(move || clock.load(Ordering::Relaxed))).unwrap();
+            Settable { memory, began: Instant::now(), node_us: AtomicI64::default(), redis_us }
+        }
+
+        fn pass(&self, us: i64) {
+            self.node_us.fetch_add(us, Ordering::Relaxed);
+            self.set(us);
+        }
+
+        fn set(&self, by_us: i64) {
+            self.redis_us.fetch_add(by_us, Ordering::Relaxed);
+        }
+    }
+
+    impl SimulatedServer for Settable {
+        fn run(&self, script: &str, keys: &[String], args: &[Vec<u8>]) -> Result<Value, RedisError> {
+            self.memory.run(script, keys, args)
+        }
+
+        fn now(&self) -> Instant {
+            self.began + Duration::from_micros(self.node_us.load(Ordering::Relaxed).unsigned_abs())
+        }
+    }
+
+    const ORDER: Order = Order { want: 1, low_water: 0, lead_time: Duration::ZERO, until: None };
+
+    /// What the ledger needs of the next permit.
+    async fn next_permit(bucket: &Bucket, server: &Settable, channel: &Channel) -> Counted {
+        for _ in 0..1_000 {
+            match bucket.take(channel, ORDER).await.unwrap() {
+                Take::Granted { taken, .. } => return taken[0].1.numbers[0].counted,
+                Take::Forgot(forgotten) => {
+                    let count = LedgerCount {
+                        generation: 1,
+                        window_start_us: forgotten.window.0,
+                        ..Default::default()
+                    };
+                    bucket.restore(&channel.limits[0], &count).await.unwrap();
+                }
+                _ => {}
+            }
+            server.pass(50_000);
+        }
+        panic!("no permit is granted");
+    }
+
+    #[tokio::test]
+    async fn permits_after_a_step_say_how_long_the_clock_is_known() {
+        for algorithm in ["sliding_log", "fixed_window"] {
+            let text = format!(
+                "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
+                 [limit.acme]\nalgorithm = \"{algorithm}\"\npermits = 1\nper = \"1s\"\nlateness = \"100ms\"\n\
+                 [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\n"
+            );
+            let config = Config::parse(&text, "r.toml", &|_| None).unwrap();
+            let channel = config.channels.values().next().unwrap();
+            let server = Arc::new(Settable::new());
+            let simulated: Arc<dyn SimulatedServer> = Arc::<Settable>::clone(&server);
+            let bucket = Bucket::simulated(simulated, Duration::from_secs(5)).unwrap();
+            let ids: Vec<RefundId> = (1..=9).map(RefundId).collect();
+            bucket.fill(&channel.name, &ids, End::Back, 100).await.unwrap();
+            let before = next_permit(&bucket, &server, channel).await;
+            assert_eq!(before.clock_known, None, "{algorithm}: nobody set the clock");
+            server.pass(1_000_000);
+            server.set(3_000_000);
+            let shown = bucket.take(channel, ORDER).await.unwrap();
+            assert!(matches!(shown, Take::ClockStepped { .. }), "{algorithm}: {shown:?}");
+            let shown_at = server.now();
+            server.pass(50_000);
+            let after = next_permit(&bucket, &server, channel).await;
+            assert_eq!(after.clock_known, Some(server.now() - shown_at), "{algorithm}");
+            assert!(after.is_needed(false), "{algorithm}: the ledger counts once more");
+        }
+    }
+}
