@@ -191,6 +191,7 @@ async fn dies_at(point: &'static str, way: Way) {
     assert_eq!(ended.signal(), Some(9), "{point}, {way:?}: {:#?}", first.log());
     scratch.sql("drop trigger if exists dawdles on refundd.refunds").await;
     let what = format!("{point}, {way:?}");
+    let death = Death::look(&scratch).await;
     let mut second = NodeProcess::start(&scratch, "b", &channels);
     within(Duration::from_mins(3), &what, async || {
         scratch
@@ -199,7 +200,7 @@ async fn dies_at(point: &'static str, way: Way) {
             == 0
     })
     .await;
-    judge(&what, &scratch, may_repeat).await;
+    judge(&what, &scratch, may_repeat, &death).await;
     let span = Duration::from_secs(1);
     let worst = scratch.bank.ledger().worst_aligned_window("acme", span).map_or(0, |worst| worst.count);
     assert!(worst <= PERMITS, "{what}: {worst} in one second");
@@ -207,8 +208,36 @@ async fn dies_at(point: &'static str, way: Way) {
     second.wait();
 }
 
+/// What the dead node left in Postgres, when nothing of it can be committed any more.
+struct Death {
+    /// In us since 1970, after the death and before the next node.
+    at_us: i64,
+    /// The request ids of refunds that nobody has claimed.
+    unclaimed: Vec<String>,
+    /// The request ids of leased refunds, and the end of each lease in us since 1970.
+    leased: Vec<(String, i64)>,
+}
+
+impl Death {
+    async fn look(scratch: &Scratch) -> Death {
+        // A statement that the node sent before its death may still be running, or not yet be read.
+        let others = "select count(*) from pg_stat_activity
+             where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()";
+        within(Duration::from_secs(30), "its connections end", async || scratch.number(others).await == 0)
+            .await;
+        let at_us = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+        let mut connection = scratch.connect().await;
+        let unclaimed = "select request_id::text from refundd.refunds where state = 'ready' and attempts = 0";
+        let unclaimed: Vec<String> = sqlx::query_scalar(unclaimed).fetch_all(&mut connection).await.unwrap();
+        let leased = "select request_id::text, (extract(epoch from lease_until) * 1000000)::bigint
+                        from refundd.refunds where state = 'sending'";
+        let leased: Vec<(String, i64)> = sqlx::query_as(leased).fetch_all(&mut connection).await.unwrap();
+        Death { at_us, unclaimed, leased }
+    }
+}
+
 /// Holds the rows against the bank's own ledger.
-async fn judge(what: &str, scratch: &Scratch, may_repeat: bool) {
+async fn judge(what: &str, scratch: &Scratch, may_repeat: bool, death: &Death) {
     let ledger = scratch.bank.ledger();
     assert!(may_repeat || ledger.repeated().is_empty(), "{what}: sent twice: {:?}", ledger.repeated());
     assert!(ledger.altered().is_empty(), "{what}");
@@ -225,6 +254,23 @@ async fn judge(what: &str, scratch: &Scratch, may_repeat: bool) {
             other => panic!("{what}: {key} is {other}"),
         }
     }
+    for (key, lease_until_us) in &death.leased {
+        let again = ledger.sends_under(key).find(|sent| sent.at_us > death.at_us);
+        let is_over = again.is_none_or(|sent| sent.at_us >= *lease_until_us);
+        assert!(is_over, "{what}: {key} was sent again under the dead node's lease: {again:?}");
+    }
+    // Only a send without an answer, as on a busy machine, brings one of these to a person.
+    let unanswered: Vec<String> = sqlx::query_scalar(
+        "select r.request_id::text from refundd.refunds r join refundd.attempts a on a.refund_id = r.id
+          where a.kind = 'send' and a.started_at is not null and a.status is null",
+    )
+    .fetch_all(&mut scratch.connect().await)
+    .await
+    .unwrap();
+    let is_shown = |key: &&String| rows.iter().any(|(row, state)| row == *key && state == "review");
+    let in_vain: Vec<&String> =
+        death.unclaimed.iter().filter(is_shown).filter(|key| !unanswered.contains(key)).collect();
+    assert!(in_vain.is_empty(), "{what}: nobody had claimed them, and they are shown: {in_vain:?}");
     let known = |key: &&str| rows.iter().any(|(row, _)| row == key);
     assert!(paid.keys().all(known), "{what}: the bank paid what nobody owes");
 }
