@@ -11,6 +11,7 @@ pub mod id;
 pub mod inquiry;
 mod money;
 mod on_unknown;
+mod payload;
 pub mod retry;
 pub mod settlement;
 pub mod state;
@@ -29,6 +30,7 @@ pub use echo::{EchoMismatch, ExpectedEcho};
 pub use id::{CallerName, ChannelName, LimitName, ProposalId, RefundId, RequestId};
 pub use money::{AmountBounds, Money, thousands};
 pub use on_unknown::OnUnknown;
+pub use payload::Payload;
 pub use settlement::{Policy, Sending, Settlement};
 pub use state::State;
 pub use trace_parent::TraceParent;
@@ -44,7 +46,7 @@ pub struct NewRefund {
     /// More than zero.
     pub money: Money,
     /// Passed on to the channel unchanged; at most 16 KiB.
-    pub payload: Option<serde_json::Value>,
+    pub payload: Option<Payload>,
     /// The refund is not sent before this time; `None` means at once.
     pub due_at: Option<Timestamp>,
     /// The refund fails if it was never sent by this time.
@@ -62,13 +64,9 @@ impl CardFields {
 
     /// Looks at fields; each may be missing.
     #[must_use]
-    pub fn of(
-        refund_ref: Option<&str>,
-        payment_ref: Option<&str>,
-        payload: Option<&serde_json::Value>,
-    ) -> Self {
+    pub fn of(refund_ref: Option<&str>, payment_ref: Option<&str>, payload: Option<&Payload>) -> Self {
         let is_in = |text: Option<&str>| text.is_some_and(card::is_in);
-        CardFields([is_in(refund_ref), is_in(payment_ref), payload.is_some_and(card::is_in_json)])
+        CardFields([is_in(refund_ref), is_in(payment_ref), payload.is_some_and(Payload::holds_card)])
     }
 
     /// The names of these fields.

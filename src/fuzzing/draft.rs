@@ -14,7 +14,7 @@ pub fn target(input: &[u8]) {
     match check(&json) {
         Ok(refund) => {
             is_sound(&refund);
-            let again = check(&written(&refund)).unwrap_or_else(|wrong| panic!("{wrong:?}"));
+            let again = check(&written(&refund, &json)).unwrap_or_else(|wrong| panic!("{wrong:?}"));
             assert_eq!(again, refund);
         }
         Err(wrong) => {
@@ -34,15 +34,15 @@ pub fn target(input: &[u8]) {
     }
 }
 
-/// A refund as a caller would write it.
-fn written(refund: &NewRefund) -> Value {
+/// A refund as a caller would write it, with the payload of this JSON: its text has numbers that may be read another way.
+fn written(refund: &NewRefund, given: &Value) -> Value {
     json!({
         "refund_ref": refund.refund_ref,
         "channel": refund.channel,
         "payment_ref": refund.payment_ref,
         "amount_minor": refund.money.amount_minor,
         "currency": refund.money.currency,
-        "payload": refund.payload,
+        "payload": given["payload"],
         "due_at": refund.due_at,
         "deadline_at": refund.deadline_at,
     })

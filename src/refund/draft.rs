@@ -16,7 +16,7 @@ use serde_json::Value;
 
 pub use self::field::shortened;
 use self::field::{allowed, kind_of, nearest};
-use super::{AmountBounds, CardFields, ChannelName, Money, NewRefund, card, text};
+use super::{AmountBounds, CardFields, ChannelName, Money, NewRefund, Payload, card, text};
 
 /// The fields of a draft, in the order in which problems are listed.
 pub const FIELDS: [&str; 8] =
@@ -72,18 +72,18 @@ pub struct RefusedDraft {
 
 /// A refund as the caller wrote it. Every field may be missing, and no field is checked.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Draft {
+pub struct Draft<'a> {
     pub refund_ref: Option<String>,
     pub channel: Option<String>,
     pub payment_ref: Option<String>,
     pub amount_minor: Option<i64>,
     pub currency: Option<String>,
-    pub payload: Option<Value>,
+    pub payload: Option<&'a Value>,
     pub due_at: Option<String>,
     pub deadline_at: Option<String>,
 }
 
-impl Draft {
+impl Draft<'_> {
     /// Reads and checks a refund written as JSON. `laws` gives a channel's laws, and the default for a channel that this
     /// process does not know.
     ///
@@ -113,7 +113,7 @@ impl Draft {
             payment_ref: string(given.get("payment_ref"), "payment_ref", &mut wrong),
             amount_minor: amount(given.get("amount_minor"), &mut wrong),
             currency: string(given.get("currency"), "currency", &mut wrong),
-            payload: given.get("payload").cloned(),
+            payload: given.get("payload"),
             due_at: string(given.get("due_at"), "due_at", &mut wrong),
             deadline_at: string(given.get("deadline_at"), "deadline_at", &mut wrong),
         };
@@ -164,9 +164,10 @@ impl Draft {
             problem.is_none()
         });
         let payload = self.payload.filter(|payload| !payload.is_null());
-        if let Some(problem) = payload.as_ref().and_then(payload::problem) {
-            wrong.push(FieldError::new("payload", payload.as_ref(), problem));
+        if let Some(problem) = payload.and_then(payload::problem) {
+            wrong.push(FieldError::new("payload", payload, problem));
         }
+        let payload = payload.map(Payload::from);
         let laws = channel.as_ref().map(laws).unwrap_or_default();
         if let (Some(amount_minor), Some(currency)) = (amount_minor, currency.clone())
             && let Some(problem) =

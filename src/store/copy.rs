@@ -56,7 +56,7 @@ fn lines(refunds: &[NewRefund]) -> String {
         }
         let _ = write!(lines, "{}\t{}\t", refund.money.amount_minor, refund.money.currency);
         match &refund.payload {
-            Some(payload) => escape(&payload.to_string(), &mut lines),
+            Some(payload) => escape(payload.as_str(), &mut lines),
             None => lines.push_str("\\N"),
         }
         lines.push('\t');

@@ -12,7 +12,7 @@ use super::differences::Differences;
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
-use crate::refund::{AmountBounds, CardFields, Money, NewRefund, Refund, RefundId};
+use crate::refund::{AmountBounds, CardFields, Money, NewRefund, Payload, Refund, RefundId};
 
 /// The result of one refund of a save.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Store {
             payment_ref: column(refunds, |r| r.payment_ref.as_str()),
             amount_minor: column(refunds, |r| r.money.amount_minor),
             currency: column(refunds, |r| r.money.currency.as_str()),
-            payload: column(refunds, |r| r.payload.as_ref().map(ToString::to_string)),
+            payload: column(refunds, |r| r.payload.as_ref().map(Payload::as_str)),
             due_us: column(refunds, |r| r.due_at.map(Timestamp::as_microsecond)),
             deadline_us: column(refunds, |r| r.deadline_at.map(Timestamp::as_microsecond)),
             traceparent: column(refunds, |r| r.traceparent.map(|parent| parent.to_string())),
@@ -172,7 +172,7 @@ impl Store {
             payment_ref: column(refunds, |(_, r)| r.payment_ref.as_str()),
             amount_minor: column(refunds, |(_, r)| r.money.amount_minor),
             currency: column(refunds, |(_, r)| r.money.currency.as_str()),
-            payload: column(refunds, |(_, r)| r.payload.as_ref().map(ToString::to_string)),
+            payload: column(refunds, |(_, r)| r.payload.as_ref().map(Payload::as_str)),
         );
         let rows = query.all(db).await.doing("compare refunds")?;
         let compared = rows.iter().map(|row| {
