@@ -14,13 +14,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::Value;
+use tracing::Instrument;
 
 use super::body::{self, BodyKind};
 use super::who::OrderRefused;
-use super::{Api, Problem, Who, problem, save};
+use super::{Api, Problem, Who, problem, save, to_the_end};
 use crate::node::running::Running;
 use crate::refund::draft::{Draft, DraftLaws, FieldError, RefusedDraft, card_numbers_refused};
-use crate::refund::{ChannelName, NewRefund, RefundId, State as RefundState, card, text};
+use crate::refund::{ChannelName, NewRefund, RefundId, State as RefundState, TraceParent, card, text};
 use crate::store::Saved;
 
 mod items;
@@ -50,17 +51,33 @@ pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> 
     let (head, body) = request.into_parts();
     let kind = body::kind(&head.headers, &[BodyKind::Json, BodyKind::Ndjson])?;
     let bytes = api.bodies.read(&head, body, body::MOST_BYTES_BATCH).await?;
+    let parent = save::trace_parent(&head.headers);
     // Only now: a caller that sends its batch slowly keeps no other batch waiting. The semaphore is not closed while the
     // router lives, so this does not fail.
-    let _guard = api.batches.acquire().await.map_err(|_| Problem::internal())?;
+    let place = Arc::clone(&api.batches).acquire_owned().await.map_err(|_| Problem::internal())?;
+    let work = async move {
+        // Until Postgres is done: a client that hangs up and repeats starts no further save, and reserves no further memory.
+        let _kept = (place, bytes.clone());
+        save_all(&api, &who, bytes, kind, parent).await
+    };
+    to_the_end(work.in_current_span()).await?
+}
+
+/// Parses and saves a batch. Every refund of it belongs to the trace `parent`.
+async fn save_all(
+    api: &Api,
+    who: &Who,
+    bytes: Bytes,
+    kind: BodyKind,
+    parent: Option<TraceParent>,
+) -> Result<Response, Problem> {
     // Parsing tens of MiB would delay every other task on this thread.
     let running = api.node.running();
     let orders = Orders { running, who: who.clone() };
     let reading = tokio::task::spawn_blocking(move || Sorted::read(&bytes, kind, &orders));
     let Sorted { refunds, mut results, refused } = reading.await.map_err(|_| Problem::internal())??;
-    answer_repeats(&api, &who, &mut results, refused).await?;
+    answer_repeats(api, who, &mut results, refused).await?;
     let (places, mut refunds): (Vec<usize>, Vec<NewRefund>) = refunds.into_iter().unzip();
-    let parent = save::trace_parent(&head.headers);
     for refund in &mut refunds {
         refund.traceparent = parent;
     }
@@ -70,7 +87,7 @@ pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> 
         let saved = save::saved(api.group_committer.batch(refunds).await)?;
         for ((index, (refund_ref, channel, amount_minor)), saved) in places.into_iter().zip(names).zip(saved)
         {
-            let result = result_of(index, refund_ref, channel.as_str(), amount_minor, &saved, &api, &who);
+            let result = result_of(index, refund_ref, channel.as_str(), amount_minor, &saved, api, who);
             results.push(result.await?);
         }
         results.sort_unstable_by_key(|result| result.index);

@@ -256,3 +256,26 @@ async fn a_caller_that_hangs_up_keeps_its_place_until_postgres_is_done_with_the_
     assert_eq!(get(&node, &shop, "/v1/refunds?channel=acme").await.status, 200);
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_client_that_hangs_up_and_repeats_its_batch_starts_no_third_save() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let shop = doors.caller("shop", SHOP);
+    let node = doors.node(&scratch).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.refunds in access exclusive mode").await.unwrap();
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%requested as (%'";
+    let batch = json!([refund("R-1", "acme")]);
+    for _ in 0..4 {
+        // Ends the connection, as a client does that does not wait.
+        let save = post(&node, &shop, "/v1/refunds/batch", &batch);
+        assert!(tokio::time::timeout(Duration::from_millis(500), save).await.is_err());
+        until("a batch waits", async || scratch.number(waiting).await > 0).await;
+        assert!(scratch.number(waiting).await <= 2, "two batches at a time, also when nobody waits for them");
+    }
+    lock.rollback().await.unwrap();
+    assert_eq!(post(&node, &shop, "/v1/refunds/batch", &batch).await.status, 200);
+    node.stop().await;
+}
