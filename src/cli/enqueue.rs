@@ -77,7 +77,7 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
         Some(Saved::Same(saved)) => {
             println!("Already saved as refund {}, which is {} now.", saved.id, saved.state);
         }
-        Some(Saved::Conflict { id, differs }) => {
+        Some(Saved::Conflict { id, differs, .. }) => {
             bail!(
                 "refund_ref `{}` is already refund {id}, with other content: {differs}; nothing was saved",
                 refund.refund_ref

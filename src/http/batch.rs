@@ -87,8 +87,7 @@ async fn save_all(
         let saved = save::saved(api.group_committer.batch(refunds).await)?;
         for ((index, (refund_ref, channel, amount_minor)), saved) in places.into_iter().zip(names).zip(saved)
         {
-            let result = result_of(index, refund_ref, channel.as_str(), amount_minor, &saved, api, who);
-            results.push(result.await?);
+            results.push(result_of(index, refund_ref, channel.as_str(), amount_minor, &saved, api, who));
         }
         results.sort_unstable_by_key(|result| result.index);
     }
@@ -210,7 +209,7 @@ async fn answer_repeats(
 }
 
 /// The result of one refund that the store has answered.
-async fn result_of(
+fn result_of(
     index: usize,
     refund_ref: String,
     channel: &str,
@@ -218,7 +217,7 @@ async fn result_of(
     saved: &Saved,
     api: &Api,
     who: &Who,
-) -> Result<ItemResult, Problem> {
+) -> ItemResult {
     let mut result = ItemResult {
         index,
         refund_ref: Some(refund_ref),
@@ -232,8 +231,8 @@ async fn result_of(
             (result.id, result.state) = (Some(refund.id), Some(refund.state));
             if matches!(saved, Saved::Created(_)) { StatusCode::CREATED } else { StatusCode::OK }
         }
-        Saved::Conflict { id, differs } => {
-            result.id = save::visible(api, who, *id).await?;
+        Saved::Conflict { id, channel: saved_in, differs } => {
+            result.id = save::visible(who, *id, saved_in);
             // Nothing is said of a refund that does not exist for the caller.
             let message = match result.id {
                 Some(id) => format!("already names refund {id}, with other content: {differs}"),
@@ -260,7 +259,7 @@ async fn result_of(
         }
     };
     result.status = status.as_u16();
-    Ok(result)
+    result
 }
 
 /// The results, as JSON or NDJSON like the batch itself.

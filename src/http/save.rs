@@ -55,9 +55,9 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
             Ok((StatusCode::CREATED, [(LOCATION, place)], Json(refund)).into_response())
         }
         Saved::Same(refund) => Ok(Json(refund).into_response()),
-        Saved::Conflict { id, differs } => {
+        Saved::Conflict { id, channel: saved_in, differs } => {
             let problem = |detail| Problem::new(StatusCode::CONFLICT, "conflict", "Conflict", detail);
-            Err(match visible(&api, &who, id).await? {
+            Err(match visible(&who, id, &saved_in) {
                 Some(id) => {
                     let detail = format!(
                         "refund_ref `{refund_ref}` already names refund {id}, with other content: {differs}"
@@ -155,14 +155,10 @@ fn refused(refused: OrderRefused) -> Problem {
     }
 }
 
-/// The refund's id, if the refund exists for the caller. All callers share the refund refs, so a ref may be taken by a
-/// refund of a channel that the caller does not have.
-pub(super) async fn visible(api: &Api, who: &Who, id: RefundId) -> Result<Option<RefundId>, Problem> {
-    if who.has_all_channels() {
-        return Ok(Some(id));
-    }
-    let refund = api.node.store.refund(id).await?;
-    Ok(refund.filter(|refund| who.has_channel(&refund.channel)).map(|refund| refund.id))
+/// The id of a refund in this channel, if the refund exists for the caller. All callers share the refund refs, so a ref may be
+/// taken by a refund of a channel that the caller does not have.
+pub(super) fn visible(who: &Who, id: RefundId, channel: &str) -> Option<RefundId> {
+    who.has_channel(channel).then_some(id)
 }
 
 /// The group committer's result, or the problem to answer with.

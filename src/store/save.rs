@@ -21,8 +21,8 @@ pub enum Saved {
     Created(Refund),
     /// An earlier call saved it with the same content. The value is its present row.
     Same(Refund),
-    /// Its ref names a saved refund with other content.
-    Conflict { id: RefundId, differs: Differences },
+    /// Its ref names a saved refund with other content, which is in this channel now.
+    Conflict { id: RefundId, channel: String, differs: Differences },
     /// No node runs its channel.
     NoSuchChannel,
     /// Its channel's backlog is at its bound.
@@ -51,7 +51,7 @@ impl Saved {
         match self {
             Saved::Created(_) => SaveResult::New,
             Saved::Same(_) => SaveResult::Same,
-            Saved::Conflict { id, differs } => SaveResult::Conflict { id: *id, differs: differs.clone() },
+            Saved::Conflict { id, differs, .. } => SaveResult::Conflict { id: *id, differs: differs.clone() },
             Saved::NoSuchChannel => SaveResult::NoSuchChannel,
             Saved::Full { max_backlog } => SaveResult::Full { max_backlog: *max_backlog },
             Saved::AboveBound(why) => SaveResult::AboveBound(why.clone()),
@@ -185,8 +185,12 @@ impl Store {
                 .map(|sent| Differences::between(&refund, sent, same_channel, same_payload))
                 .unwrap_or_default();
             let nth = usize::try_from(nth - 1).unwrap_or(0);
-            let id = refund.id;
-            Ok((nth, if differs.is_none() { Saved::Same(refund) } else { Saved::Conflict { id, differs } }))
+            let saved = if differs.is_none() {
+                Saved::Same(refund)
+            } else {
+                Saved::Conflict { id: refund.id, channel: refund.channel, differs }
+            };
+            Ok((nth, saved))
         });
         compared.collect()
     }
