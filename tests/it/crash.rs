@@ -209,6 +209,7 @@ async fn dies_at(point: &'static str, way: Way) {
 }
 
 /// What the dead node left in Postgres, when nothing of it can be committed any more.
+#[derive(Default)]
 struct Death {
     /// In us since 1970, after the death and before the next node.
     at_us: i64,

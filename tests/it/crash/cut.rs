@@ -66,7 +66,7 @@ async fn answers_are_cut(secure: bool) {
     println!("answers cut at {whole} of {whole} bytes");
     assert!(whole > 60, "an answer has more than {whole} bytes");
     assert!(states[whole..].iter().all(|state| *state == State::Succeeded), "{states:?}");
-    judge("answers", &scratch, false).await;
+    judge("answers", &scratch, false, &Death::default()).await;
     node.stop().await;
 }
 
@@ -199,6 +199,6 @@ async fn requests_are_cut(secure: bool) {
     let one_was_paid =
         scratch.bank.until(Duration::from_mins(1), |l| l.all().iter().any(|arrival| arrival.paid)).await;
     assert!(one_was_paid, "the bank never had a whole request");
-    judge("requests", &scratch, false).await;
+    judge("requests", &scratch, false, &Death::default()).await;
     node.stop().await;
 }
