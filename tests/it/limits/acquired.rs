@@ -8,7 +8,7 @@ use refundd::refund::State;
 use serde_json::json;
 use sqlx::Executor;
 
-use super::channel;
+use super::{SECOND, channel};
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until};
 
@@ -58,6 +58,13 @@ async fn a_wish_for_permits_is_all_or_nothing_and_refused_in_words() {
     node.stop().await;
 }
 
+/// The ledger takes no permit while this transaction is open.
+const LOCK: &str = "begin; lock table refundd.permits in share mode";
+/// How many calls of other services wait for it.
+const WAITING: &str =
+    "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+                          and query like '-- spend:%'";
+
 /// Redis counts each permit before the ledger does.
 #[tokio::test]
 async fn calls_that_fail_while_postgres_is_away_cost_the_window_no_permit() {
@@ -93,11 +100,9 @@ async fn a_call_that_fails_costs_no_permit_either_if_redis_is_away_as_well() {
     let one = json!({});
     assert_eq!(node.acquire("acme", &one).await.status, 200);
     let mut lock = scratch.connect().await;
-    lock.execute("begin; lock table refundd.permits in share mode").await.unwrap();
-    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
-                      and query like '-- spend:%'";
+    lock.execute(LOCK).await.unwrap();
     let outage = async {
-        until("the ledger keeps the call waiting", async || scratch.number(waiting).await > 0).await;
+        until("the ledger keeps the call waiting", async || scratch.number(WAITING).await > 0).await;
         redis.door(0).set(Weather::Closed);
     };
     let (failed, ()) = tokio::join!(node.post("/v1/limits/acme/acquire", &one), outage);
@@ -108,4 +113,27 @@ async fn a_call_that_fails_costs_no_permit_either_if_redis_is_away_as_well() {
     assert_eq!(answer.status, 200, "{}", answer.text);
     node.stop().await;
     redis.stop().await.unwrap();
+}
+
+/// The ledger has the permit in the end. A service that got it now would use it in a later window.
+#[tokio::test]
+async fn a_permit_whose_span_ended_while_the_ledger_was_busy_is_given_to_nobody() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &channel("permits = 5")).await;
+    let one = json!({});
+    assert_eq!(node.acquire("acme", &one).await.status, 200);
+    let spent = "select count(*) from refundd.permits";
+    let before = scratch.number(spent).await;
+    let mut lock = scratch.connect().await;
+    lock.execute(LOCK).await.unwrap();
+    let free = async {
+        until("the ledger keeps the call waiting", async || scratch.number(WAITING).await > 0).await;
+        // A span is shorter than the second of its window, and this is shorter than a statement waits for a lock.
+        tokio::time::sleep(SECOND * 3 / 2).await;
+        lock.execute("rollback").await.unwrap();
+    };
+    let (late, ()) = tokio::join!(node.post("/v1/limits/acme/acquire", &one), free);
+    assert_eq!(late.status, 503, "{}", late.text);
+    assert_eq!(scratch.number(spent).await, before + 1, "the ledger has it");
+    node.stop().await;
 }
