@@ -1,11 +1,16 @@
 //! The permits of a claim: which are spent, which are refused, and which come back.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use refundd::caller::Names;
-use refundd::limiter::{Counted, Permit, PermitNumber};
+use refundd::limiter::{Counted, Forgotten, Limit, Permit, PermitNumber, Placement, ServerId};
 use refundd::refund::{LimitName, RefundId, State};
-use refundd::store::Canceller;
+use refundd::store::{Canceller, Spent};
+use sqlx::Executor;
 
 use super::{RULE, acme, claim, limited_scratch_with, numbered, request_for, unlimited, window};
+use crate::harness::{Scratch, until};
 
 #[tokio::test]
 async fn a_permit_number_handed_out_twice_is_refused_and_its_refund_stays_ready() {
@@ -179,4 +184,59 @@ async fn a_permit_is_spent_if_and_only_if_its_refund_was_leased() {
     assert!(spent > 50, "{spent}");
     assert_eq!(spent, scratch.number("select count(*) from refundd.refunds where attempts = 1").await);
     assert_eq!(spent, scratch.number("select count(distinct refund_id) from refundd.permits").await);
+}
+
+/// Has `spending` write the first permit of this window, and begins a generation before that is committed. Answers what
+/// came of `spending`, and how many permits the new generation counts.
+async fn with_a_generation_meanwhile<T>(
+    scratch: &Scratch,
+    window_us: i64,
+    spending: impl Future<Output = T>,
+) -> (T, i64) {
+    let rule = RULE.parse().unwrap();
+    let (name, ahead) = (LimitName::new("acme").unwrap(), Duration::from_millis(50));
+    let limit = Arc::new(Limit { name, rule, ahead, placement: Placement::Shared });
+    let window = (window_us, window_us + 1_000_000);
+    let forgotten = Forgotten { limit, now_us: window_us, window, server: ServerId::default() };
+    // The same number, in another transaction: `spending` waits until it is known whether that one commits.
+    let mut holder = scratch.connect().await;
+    holder.execute("begin").await.unwrap();
+    let same = format!(
+        "insert into refundd.permits (limit_name, window_start, ordinal, caller, node)
+         values ('acme', timestamptz 'epoch' + {window_us} * interval '1 microsecond', 1, 'shop', 'node-b')"
+    );
+    holder.execute(sqlx::AssertSqlSafe(same)).await.unwrap();
+    let waits = async |calls: i64| {
+        let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+        until("so many calls wait", async || scratch.number(waiting).await == calls).await;
+    };
+    let generation = async {
+        waits(1).await;
+        let free = async {
+            waits(2).await;
+            holder.execute("rollback").await.unwrap();
+        };
+        let adopting = scratch.store.adopt(&forgotten, "node-c", Duration::from_secs(5));
+        tokio::join!(adopting, free).0.unwrap().used
+    };
+    tokio::join!(spending, generation)
+}
+
+#[tokio::test]
+async fn a_generation_waits_for_a_claim_that_is_not_committed_and_counts_its_permits() {
+    let scratch = limited_scratch_with(1).await;
+    let w = window(&scratch).await;
+    let taken = [numbered(1, w, 1)];
+    let (claimed, used) = with_a_generation_meanwhile(&scratch, w, claim(&scratch, "a", &taken)).await;
+    assert_eq!((claimed.leased.len(), used), (1, 1));
+}
+
+#[tokio::test]
+async fn a_generation_waits_for_a_permit_of_another_service_that_is_not_committed_and_counts_it() {
+    let scratch = limited_scratch_with(1).await;
+    let w = window(&scratch).await;
+    let permits = [numbered(1, w, 1).1];
+    let spending = scratch.store.spend(&permits, "shop", "a", Duration::from_secs(6), &[]);
+    let (spent, used) = with_a_generation_meanwhile(&scratch, w, spending).await;
+    assert_eq!((spent.unwrap(), used), (Spent::Yes, 1));
 }
