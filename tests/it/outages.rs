@@ -5,6 +5,7 @@ mod logins;
 mod many_channels;
 mod refusals;
 mod rows;
+mod unheard;
 
 use std::time::Duration;
 
