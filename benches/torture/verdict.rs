@@ -99,7 +99,7 @@ pub fn compare(
         let story = stories.get(name.as_str()).unwrap_or(&never);
         let said = said.get(name.as_str()).map_or(&[][..], Vec::as_slice);
         story.judge_row(name, row, said, &mut verdict);
-        story.judge_repeats(name, row.channel, said, &silent, &mut verdict);
+        story.judge_repeats(name, row, said, &silent, faults, &mut verdict);
         owed::judge(name, row, story, rows, acknowledged, &mut verdict);
         cause::judge(name, row, story, faults, &mut verdict);
     }

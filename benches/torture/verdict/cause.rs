@@ -43,6 +43,21 @@ pub fn judge(name: &str, row: &Row, story: &Story<'_>, faults: &[Fault], verdict
     }
 }
 
+/// Whether the answer to this send was the refund's end, so that nothing excuses the repeat at `again_us`: "executed",
+/// or "rejected" to the first send. Trouble up to the repeat excuses it: the answer may have missed the node, and its
+/// outcome may not have been written, or may be lost with a Postgres that was replaced. A lease that lapses before a
+/// byte leaves makes the first send a resend, and the rejection of a resend proves nothing.
+pub fn was_the_end(row: &Row, story: &Story<'_>, send: &Arrival, again_us: i64, faults: &[Fault]) -> bool {
+    let is_first = story.sends.first().is_some_and(|first| first.at_us == send.at_us);
+    let from_us = match send.told() {
+        BankSays::Executed => send.at_us - LEASE_US,
+        BankSays::Rejected if is_first => row.created_us - LINGERS_US,
+        _ => return false,
+    };
+    let came_before = send.ended_us.is_some_and(|ended_us| ended_us < again_us);
+    came_before && is_clear(send) && !Known { row, story, faults }.has_trouble(from_us, again_us)
+}
+
 /// What is known about one refund without refundd's own word.
 struct Known<'a> {
     row: &'a Row,
