@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::publishing::publish_new;
-use super::startup::publish_second_person;
 use super::workers::Workers;
 use super::{Daemon, Reloaded};
 use crate::bank::refresh_system_roots;
@@ -27,9 +26,8 @@ impl Daemon {
         };
         let _publishing = self.publishing.lock().await;
         self.node.share_days(&running.limits).await?;
-        publish_second_person(&self.node, &config.second_person_above).await?;
         // This is the last step that may fail the reload: after it, all nodes know where these channels send.
-        publish_new(&self.node, &running).await?;
+        publish_new(&self.node, &running, &config.second_person_above).await?;
         warn_of_other_placements(&self.node.running(), &running);
         self.node.set_running(running);
         let limits = config.limits.values().map(AsRef::as_ref);

@@ -16,30 +16,72 @@ use crate::config::Config;
 use crate::failing::Failing;
 use crate::node::running::Running;
 use crate::node::{Node, jittered};
-use crate::refund::LimitName;
-use crate::store::{Published, StoreError};
+use crate::refund::{AmountBounds, LimitName};
+use crate::store::{OtherRule, Published, StoreError};
 use crate::telemetry::chain;
 
 /// Held by a start or a reload from before it publishes until the node runs what it published.
 pub(super) type Publishing = Arc<Mutex<()>>;
 
-/// Publishes what the node is about to run.
+/// Publishes what the node is about to run, and above which amounts its file asks for a second person.
+///
+/// The bound comes last: only the owner of the schema can take it back, so a refused reload must not have written it.
 ///
 /// # Errors
-/// When Postgres does not take it. The newest rules are then those that the node runs, unless Postgres refuses these, too.
-pub(super) async fn publish_new(node: &Node, new: &Running) -> Result<(), StoreError> {
-    let changed = publish_rules(node, new).await?;
-    let Err(error) = publish_channels(node, new).await else { return Ok(()) };
+/// When Postgres does not take it. The newest rules and channels are then those that the node runs, unless Postgres refuses
+/// these, too.
+pub(super) async fn publish_new(
+    node: &Node,
+    new: &Running,
+    second_person_above: &AmountBounds,
+) -> Result<(), StoreError> {
+    let rules = publish_rules(node, new).await?;
+    let (channels, done) = match publish_channels(node, new).await {
+        Ok(channels) => (channels, node.store.publish_second_person(&node.name, second_person_above).await),
+        Err(error) => (0, Err(error)),
+    };
+    let Err(error) = done else {
+        warn_of_other_bounds(node, second_person_above).await;
+        return Ok(());
+    };
     // `prove` judges by the newest rules, and this node goes on with the old ones.
-    if changed > 0
-        && let Err(error) = publish_rules(node, &node.running()).await
+    if rules + channels > 0
+        && let Err(error) = publish_rules_and_channels(node, &node.running()).await
     {
         tracing::warn!(
             error = %chain(&error),
-            "Failed to publish the rules that stay in force; the leading node will try it"
+            "Failed to publish the channels and rules that stay in force; the leading node will try it"
         );
     }
     Err(error)
+}
+
+/// Names the bounds of other files: each counts beside this file's bound, until the owner of the schema takes it back. The
+/// new configuration is published by then, so a failure is only logged.
+async fn warn_of_other_bounds(node: &Node, own: &AmountBounds) {
+    let others = match node.store.other_second_person(own).await {
+        Ok(others) => others,
+        Err(error) => {
+            tracing::warn!(
+                error = %chain(&error),
+                "Failed to look whether other files ask for a second person above other amounts"
+            );
+            return;
+        }
+    };
+    for OtherRule { above, node, published_at } in others {
+        let since = published_at.map_or_else(String::new, |at| format!(" since {at}"));
+        tracing::warn!(
+            node = %node, above = %above,
+            "Another file asks for a second person above {above}, recorded by node {node}{since}. It counts beside this node's file \
+             until the owner of the schema deletes it from refundd.second_person"
+        );
+    }
+}
+
+/// Answers how many rules and how many channels changed.
+async fn publish_rules_and_channels(node: &Node, running: &Running) -> Result<(u64, u64), StoreError> {
+    Ok((publish_rules(node, running).await?, publish_channels(node, running).await?))
 }
 
 /// Answers how many rules changed.
@@ -130,8 +172,7 @@ impl Publisher {
         // A reload under way publishes by itself.
         let Ok(_publishing) = self.publishing.try_lock() else { return Ok(()) };
         let running = self.node.running();
-        let rules = publish_rules(&self.node, &running).await?;
-        let channels = publish_channels(&self.node, &running).await?;
+        let (rules, channels) = publish_rules_and_channels(&self.node, &running).await?;
         if rules + channels > 0 {
             tracing::info!(
                 channels,

@@ -9,8 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::bucket::BucketKind;
 use crate::node::Node;
-use crate::refund::AmountBounds;
-use crate::store::{Liveness, NodeReport, OtherRule, SchemaFault, Store, StoreError};
+use crate::store::{Liveness, NodeReport, SchemaFault, Store, StoreError};
 use crate::telemetry::chain;
 
 /// Writes this node's liveness row. A bucket in memory cannot be shared, so `join` waits for the other node to end if
@@ -45,24 +44,6 @@ pub(super) async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-}
-
-/// Writes down above which amounts this node's file asks for a second person, and names the rules of other files: each counts
-/// beside this file's rule, until the owner of the schema takes it back.
-///
-/// # Errors
-/// When Postgres does not take the rule.
-pub(super) async fn publish_second_person(node: &Node, above: &AmountBounds) -> Result<(), StoreError> {
-    node.store.publish_second_person(&node.name, above).await?;
-    for OtherRule { above, node, published_at } in node.store.other_second_person(above).await? {
-        let since = published_at.map_or_else(String::new, |at| format!(" since {at}"));
-        tracing::warn!(
-            node = %node, above = %above,
-            "Another file asks for a second person above {above}, recorded by node {node}{since}. It counts beside this node's file \
-             until the owner of the schema deletes it from refundd.second_person"
-        );
-    }
-    Ok(())
 }
 
 /// Repeats `work` while it fails because Postgres is away or takes no writes. A node that gave up would need somebody

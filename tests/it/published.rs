@@ -71,3 +71,34 @@ async fn the_rule_of_a_refused_reload_is_not_the_newest() {
     assert_eq!(scratch.number(NEWEST_RULE).await, 40);
     node.stop().await;
 }
+
+/// A node cannot take back a bound that it wrote.
+#[tokio::test]
+async fn a_refused_reload_leaves_no_bound_for_a_second_person_and_what_was_published_before() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &file(50, "")).await;
+    let new =
+        "on_unknown = \"resend\"\nkey_retention = \"1h\"\n[review]\nsecond_person_above = { EUR = 1000 }\n";
+    let bounds = "select count(*) from refundd.second_person";
+    scratch
+        .sql("create function refundd.full_disk() returns trigger language plpgsql as $$ begin raise disk_full; end $$")
+        .await;
+    for table in ["channels", "second_person"] {
+        let trigger = format!(
+            "create trigger full_disk before insert on refundd.{table} for each statement execute function refundd.full_disk()"
+        );
+        scratch.sql(&trigger).await;
+        assert!(node.daemon.reload(scratch.config("a", &file(40, new))).await.is_err(), "{table}");
+        assert_eq!(scratch.number(bounds).await, 0, "{table}");
+        assert_eq!(
+            (scratch.text(POLICY).await, scratch.number(NEWEST_RULE).await),
+            ("review".to_owned(), 50),
+            "{table}"
+        );
+        scratch.sql(&format!("drop trigger full_disk on refundd.{table}")).await;
+    }
+    node.daemon.reload(scratch.config("a", &file(40, new))).await.unwrap();
+    assert_eq!(scratch.number(bounds).await, 1);
+    assert_eq!((scratch.text(POLICY).await, scratch.number(NEWEST_RULE).await), ("resend".to_owned(), 40));
+    node.stop().await;
+}
