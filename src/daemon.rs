@@ -61,8 +61,8 @@ pub struct Daemon {
     supervisor: Supervisor,
     publishing: Publishing,
     config: Mutex<Arc<Config>>,
-    /// The address at which this node logs in to Postgres until it is started again.
-    postgres_url: SecretString,
+    /// The configuration of the start. The keys that need a restart keep its values, whatever a reload reads.
+    started_with: Arc<Config>,
     /// The password of `password_file` with which it logs in.
     postgres_password: Mutex<Option<SecretString>>,
     access: Access,
@@ -140,7 +140,7 @@ impl Daemon {
 
         let daemon = Daemon {
             config: Mutex::new(Arc::clone(&config)),
-            postgres_url: config.postgres.url.clone(),
+            started_with: Arc::clone(&config),
             postgres_password: Mutex::new(config.postgres.password.clone()),
             access,
             node,
@@ -212,7 +212,7 @@ impl Daemon {
     /// When a channel cannot be run, or when Postgres does not take the new channels. The node then keeps the old
     /// configuration.
     pub async fn reload(&self, new: Config) -> anyhow::Result<Reloaded> {
-        let needs_restart = self.config().needs_restart(&new);
+        let needs_restart = self.started_with.needs_restart(&new);
         let sections = self.config().changed_sections(&new);
         // The file may name loopback now, but this process listens where it started.
         if new.callers.is_empty() && !self.address().ip().to_canonical().is_loopback() {
@@ -238,7 +238,7 @@ impl Daemon {
     /// this node in no more, and nothing else could be reloaded. It stays, whatever becomes of the rest of the reload.
     async fn take_password(&self, new: &Config) -> Result<(), StoreError> {
         // A new address needs a restart, and its password belongs to it.
-        let is_here = new.postgres.url.expose_secret() == self.postgres_url.expose_secret();
+        let is_here = new.postgres.url.expose_secret() == self.started_with.postgres.url.expose_secret();
         let Some(password) = new.postgres.password.as_ref().filter(|_| is_here) else { return Ok(()) };
         let is_in_use = self
             .postgres_password

@@ -132,7 +132,7 @@ async fn reload(daemon: &Daemon, file: Option<&PathBuf>, level: &telemetry::Leve
             if !reloaded.needs_restart.is_empty() {
                 tracing::warn!(
                     keys = reloaded.needs_restart.join(", "),
-                    "These keys changed and take effect only at a restart"
+                    "These keys changed since the start and take effect only at a restart"
                 );
             }
         }

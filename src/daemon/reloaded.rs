@@ -10,7 +10,7 @@ pub struct Reloaded {
     pub stopped: Vec<ChannelName>,
     /// What changed of the other sections, such as `caller.shop added`.
     pub sections: Vec<String>,
-    /// Changed keys that take effect only at a restart, such as `redis.url`.
+    /// Keys that differ from those of the start and take effect only at a restart, such as `redis.url`.
     pub needs_restart: Vec<String>,
 }
 

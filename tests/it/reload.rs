@@ -153,11 +153,13 @@ async fn a_bad_file_changes_nothing_and_says_why() {
 }
 
 #[tokio::test]
-async fn what_needs_a_restart_is_named() {
+async fn what_needs_a_restart_is_named_by_each_reload_while_it_differs_from_the_start() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    let done = node.daemon.reload(scratch.config("b", UNLIMITED)).await.unwrap();
-    assert_eq!(done.needs_restart, ["node.name"]);
+    for (name, expected) in [("b", vec!["node.name"]), ("b", vec!["node.name"]), ("a", vec![])] {
+        let done = node.daemon.reload(scratch.config(name, UNLIMITED)).await.unwrap();
+        assert_eq!(done.needs_restart, expected, "{name}");
+    }
     node.stop().await;
 }
 
