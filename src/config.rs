@@ -26,6 +26,7 @@ mod inquiry;
 mod limit;
 mod log;
 mod mask;
+mod named_file;
 mod node;
 mod notify;
 mod pointer;

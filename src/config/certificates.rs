@@ -11,6 +11,7 @@ use rustls::sign::CertifiedKey;
 use crate::channel::{ClientIdentity, Roots};
 
 use super::field::Field;
+use super::named_file::NamedFile;
 use super::secret::contents;
 use super::section::Section;
 use super::source::Source;
@@ -71,11 +72,11 @@ fn only_with_tls(source: &Source<'_>, field: &mut Field<String>, is_secure: bool
 
 /// The root certificates of a server's section, as PEM; `None` after a complaint.
 pub(super) fn server_roots(source: &Source<'_>, field: &mut Field<String>) -> Option<Vec<u8>> {
-    let certificates = certificates_of(source, field);
+    let (certificates, text) = read_certificates(source, field);
     let mut store = RootCertStore::empty();
     let usable = certificates.into_iter().all(|root| store.add(root).is_ok());
     field.law(source, usable, || NO_CERTIFICATES);
-    std::fs::read(source.path(&field.value)).ok().filter(|_| field.is_sound())
+    field.is_sound().then_some(text)
 }
 
 /// The certificates in a file; none after a complaint.
@@ -83,7 +84,15 @@ pub(super) fn certificates_of(
     source: &Source<'_>,
     field: &mut Field<String>,
 ) -> Vec<CertificateDer<'static>> {
-    let read = std::fs::read(source.path(&field.value));
+    read_certificates(source, field).0
+}
+
+/// The certificates in a file, and its bytes; none after a complaint.
+fn read_certificates(
+    source: &Source<'_>,
+    field: &mut Field<String>,
+) -> (Vec<CertificateDer<'static>>, Vec<u8>) {
+    let read = NamedFile::open(&source.path(&field.value)).and_then(NamedFile::bytes);
     field.law(source, read.is_ok(), || match &read {
         Err(error) => format!("this file cannot be read: {error}"),
         Ok(_) => String::new(),
@@ -93,5 +102,5 @@ pub(super) fn certificates_of(
         CertificateDer::pem_slice_iter(&text).collect();
     let certificates = certificates.unwrap_or_default();
     field.law(source, !certificates.is_empty(), || NO_CERTIFICATES);
-    certificates
+    (certificates, text)
 }

@@ -5,15 +5,14 @@
 //! before the file, which all processes share.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
 use super::field::Field;
 use super::mask;
+use super::named_file::NamedFile;
 use super::section::{Section, listed};
 use super::source::Source;
 use crate::bucket::is_this_host;
@@ -186,7 +185,7 @@ pub(super) fn contents(source: &Source<'_>, field: &mut Field<String>) -> Option
 pub(super) fn credential(source: &Source<'_>, name: &str) -> io::Result<Option<(String, PathBuf)>> {
     let Some(directory) = source.env("CREDENTIALS_DIRECTORY") else { return Ok(None) };
     let path = PathBuf::from(directory).join(name);
-    match fs::read_to_string(&path) {
+    match NamedFile::open(&path).and_then(NamedFile::text) {
         Ok(text) if text.trim().is_empty() => Err(io::Error::other("it is empty")),
         Ok(text) => Ok(Some((text.trim().to_owned(), path))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -219,15 +218,12 @@ enum Unread {
 
 /// Reads a file on which nobody but its owner has rights, or a systemd credential.
 fn read_private(path: &Path, is_credential: bool) -> Result<String, Unread> {
-    let mut file = fs::File::open(path).map_err(Unread::Failed)?;
-    // The mode of the opened file: the name may lead to another file a moment later.
-    let mode = file.metadata().map_err(Unread::Failed)?.mode() & 0o7777;
+    let file = NamedFile::open(path).map_err(Unread::Failed)?;
+    let mode = file.mode;
     if mode & 0o077 != 0 && !is_credential {
         return Err(Unread::Open { mode });
     }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(Unread::Failed)?;
-    Ok(text)
+    file.text().map_err(Unread::Failed)
 }
 
 fn reason(error: &io::Error) -> String {

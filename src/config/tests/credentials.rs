@@ -231,3 +231,35 @@ fn bounds_of_amounts_name_currencies_and_positive_amounts() {
         assert!(complaint.contains(law), "{table}: {complaint}");
     }
 }
+
+#[test]
+fn a_file_that_the_configuration_names_is_a_regular_one_of_at_most_1_mib() {
+    let folder = folder();
+    let pipe = folder.path().join("pipe");
+    // With no mode for others, since a secret's file is asked for its mode, too.
+    let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status().unwrap();
+    assert!(made.success());
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    // Kubernetes mounts secrets as links.
+    std::os::unix::fs::symlink("secret", folder.path().join("link")).unwrap();
+    std::os::unix::fs::symlink("a.pem", folder.path().join("link.pem")).unwrap();
+    let most = format!("s3cret{}", " ".repeat(1024 * 1024 - "s3cret".len()));
+    write(folder.path(), "most", &most, 0o600);
+    write(folder.path(), "more", &format!("{most} "), 0o600);
+    let of = |key: &str, file: &str| acme(&folder, "https://b/", &format!("{key} = \"{file}\""));
+    for (key, file) in
+        [("authorization_file", "link"), ("authorization_file", "most"), ("ca_file", "link.pem")]
+    {
+        assert!(of(key, file).is_ok(), "{key} {file}");
+    }
+    for (file, law) in [
+        ("pipe", "it is not a regular file"),
+        ("folder", "it is not a regular file"),
+        ("more", "it has more than 1 MiB"),
+    ] {
+        for key in ["authorization_file", "ca_file"] {
+            let complaint = of(key, file).unwrap_err();
+            assert!(complaint.contains(law) && !complaint.contains("s3cret"), "{key}: {complaint}");
+        }
+    }
+}
