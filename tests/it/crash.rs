@@ -268,9 +268,9 @@ async fn judge(what: &str, scratch: &Scratch, may_repeat: bool, death: &Death) {
     .fetch_all(&mut scratch.connect().await)
     .await
     .unwrap();
-    let is_shown = |key: &&String| rows.iter().any(|(row, state)| row == *key && state == "review");
-    let in_vain: Vec<&String> =
-        death.unclaimed.iter().filter(is_shown).filter(|key| !unanswered.contains(key)).collect();
+    let is_in_vain =
+        |key: &&String| rows.contains(&((*key).clone(), "review".to_owned())) && !unanswered.contains(*key);
+    let in_vain: Vec<&String> = death.unclaimed.iter().filter(is_in_vain).collect();
     assert!(in_vain.is_empty(), "{what}: nobody had claimed them, and they are shown: {in_vain:?}");
     let known = |key: &&str| rows.iter().any(|(row, _)| row == key);
     assert!(paid.keys().all(known), "{what}: the bank paid what nobody owes");

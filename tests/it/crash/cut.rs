@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::judge;
+use super::{Death, judge};
 use crate::harness::{Scratch, TestNode, within};
 
 const PATIENT: &str = r#"
