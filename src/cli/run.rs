@@ -5,15 +5,18 @@
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use futures_util::future::{Fuse, FusedFuture, FutureExt};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Interval, interval};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Interval, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::config::Config;
 use crate::daemon::{Daemon, systemd};
 use crate::telemetry::{self, chain};
 
@@ -47,7 +50,8 @@ pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<Exi
 
     let period = systemd::watchdog_period();
     let mut watchdog = interval(period.unwrap_or(Duration::from_secs(10)));
-    let reloads = async || reload(&daemon, file.as_ref(), &level).await;
+    let reader = Reader { file, is_free: Arc::new(Semaphore::new(1)) };
+    let reloads = async || reload(&daemon, &reader, &level).await;
     let has_crashed = until_its_end(&daemon, &mut ends, hangup, reloads, &mut watchdog).await;
 
     systemd::stopping();
@@ -107,9 +111,9 @@ async fn until_its_end(
 }
 
 /// Reads the file again, checks it whole, and swaps it at once. On any error the old configuration stays in force.
-async fn reload(daemon: &Daemon, file: Option<&PathBuf>, level: &telemetry::Level) {
+async fn reload(daemon: &Daemon, reader: &Reader, level: &telemetry::Level) {
     let done = async {
-        let config = super::load(file)?;
+        let config = reader.read().await?;
         let log_level = config.log.level.clone();
         let reloaded = daemon.reload(config).await?;
         level.set(&log_level)?;
@@ -142,6 +146,45 @@ async fn reload(daemon: &Daemon, file: Option<&PathBuf>, level: &telemetry::Leve
                 "The configuration was not taken over, the old one stays in force: {}",
                 chain(error.as_ref())
             );
+        }
+    }
+}
+
+/// Reads the configuration for reloads. A mount that does not answer, or a pipe without a writer, may keep a read for ever. So a
+/// thread reads, and the watchdog and the signals do not wait for it. The runtime would wait for a thread of its own at the end.
+struct Reader {
+    file: Option<PathBuf>,
+    /// Taken while a thread reads.
+    is_free: Arc<Semaphore>,
+}
+
+impl Reader {
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    async fn read(&self) -> anyhow::Result<Config> {
+        let Ok(permit) = Arc::clone(&self.is_free).try_acquire_owned() else {
+            bail!(
+                "an earlier reload still reads the configuration file or a file that it names; look whether one is on a mount that \
+                 does not answer"
+            );
+        };
+        let (answer, answered) = oneshot::channel();
+        let file = self.file.clone();
+        let thread = std::thread::Builder::new().name("reload".to_owned());
+        let reads = move || {
+            let config = super::load(file.as_ref());
+            drop(permit);
+            // After the time below nobody waits for it any more.
+            let _ = answer.send(config);
+        };
+        thread.spawn(reads).context("failed to start a thread that reads the configuration")?;
+        match timeout(Self::PATIENCE, answered).await {
+            Ok(config) => config.context("the thread that read the configuration crashed")?,
+            Err(_) => bail!(
+                "the configuration file, or a file that it names, was not read within {} s; look whether one is on a mount that does \
+                 not answer",
+                Self::PATIENCE.as_secs()
+            ),
         }
     }
 }

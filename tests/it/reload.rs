@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use playground::bank::{Arrival, Step};
 use refundd::refund::State;
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 
 use crate::dispatch::UNLIMITED;
@@ -228,6 +229,53 @@ async fn a_stop_does_not_wait_for_a_slow_reload() {
     node.signal(Signal::TERM);
     assert!(node.wait().success());
     assert_eq!(reloads(&node), 0, "{:#?}", node.log());
+}
+
+#[tokio::test]
+async fn a_reload_that_cannot_read_its_file_holds_up_neither_the_watchdog_nor_a_stop() {
+    let (scratch, systemd) = (Scratch::new().await, Systemd::new());
+    let mut node = NodeProcess::spawn_where(&scratch, "a", UNLIMITED, systemd.environment());
+    node.wait_for_line("HTTP on");
+    let pipe = node.put_pipe_for_file().to_owned();
+    node.signal(Signal::HUP);
+    // It opens once the node reads. While this end is open and writes nothing, the node's read does not end.
+    let mut writer = None;
+    until("the node reads the pipe", async || {
+        writer = rustix::fs::open(&pipe, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty()).ok();
+        writer.is_some()
+    })
+    .await;
+    let fed = systemd.heard("WATCHDOG=1");
+    until("the watchdog is fed", async || systemd.heard("WATCHDOG=1") >= fed + 3).await;
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    assert_eq!(reloads(&node), 0, "{:#?}", node.log());
+}
+
+#[tokio::test]
+async fn a_configuration_that_comes_through_a_pipe_is_reloaded_and_a_secret_in_a_pipe_is_refused() {
+    let scratch = Scratch::new().await;
+    let mut node = NodeProcess::start(&scratch, "a", UNLIMITED);
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("tokens");
+    let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&secret).status().unwrap();
+    assert!(made.success());
+    let caller = format!(
+        "{UNLIMITED}[caller.shop]\nmay = [\"look\"]\nchannels = [\"acme\"]\ntokens_file = \"{}\"\n",
+        secret.display()
+    );
+    let pipe = node.put_pipe_for_file().to_owned();
+    for (text, line) in
+        [(caller.as_str(), "it is not a regular file"), (UNLIMITED, "Configuration read again and in force")]
+    {
+        let (pipe, text) = (pipe.clone(), scratch.file("a", text));
+        let writer = std::thread::spawn(move || std::fs::write(pipe, text).unwrap());
+        node.signal(Signal::HUP);
+        node.wait_for_line(line);
+        writer.join().unwrap();
+    }
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
 }
 
 #[tokio::test]

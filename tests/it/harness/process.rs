@@ -1,6 +1,7 @@
 //! A node as a process of its own, to be sent signals.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -93,6 +94,14 @@ impl NodeProcess {
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
+    }
+
+    /// Puts a pipe in the place of the configuration file, and answers its path.
+    pub fn put_pipe_for_file(&mut self) -> &Path {
+        let path = self.file.path();
+        std::fs::remove_file(path).unwrap();
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+        path
     }
 
     pub fn rewrite(&mut self, text: &str) {
