@@ -215,7 +215,7 @@ struct Death {
     at_us: i64,
     /// The request ids of refunds that nobody has claimed.
     unclaimed: Vec<String>,
-    /// The request ids of leased refunds, and the end of each lease in us since 1970.
+    /// The request ids of leased refunds, and the end of each lease.
     leased: Vec<(String, i64)>,
 }
 
@@ -260,7 +260,7 @@ async fn judge(what: &str, scratch: &Scratch, may_repeat: bool, death: &Death) {
         let is_over = again.is_none_or(|sent| sent.at_us >= *lease_until_us);
         assert!(is_over, "{what}: {key} was sent again under the dead node's lease: {again:?}");
     }
-    // Only a send without an answer, as on a busy machine, brings one of these to a person.
+    // Only a send without an answer brings one of these to a person.
     let unanswered: Vec<String> = sqlx::query_scalar(
         "select r.request_id::text from refundd.refunds r join refundd.attempts a on a.refund_id = r.id
           where a.kind = 'send' and a.started_at is not null and a.status is null",
