@@ -224,8 +224,7 @@ impl Death {
         // A statement that the node sent before its death may still be running, or not yet be read.
         let others = "select count(*) from pg_stat_activity
              where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()";
-        within(Duration::from_secs(30), "its connections end", async || scratch.number(others).await == 0)
-            .await;
+        within(Duration::from_secs(30), "its end", async || scratch.number(others).await == 0).await;
         let at_us = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
         let mut connection = scratch.connect().await;
         let unclaimed = "select request_id::text from refundd.refunds where state = 'ready' and attempts = 0";
