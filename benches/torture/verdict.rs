@@ -14,7 +14,7 @@ mod story;
 
 use std::collections::{BTreeMap, HashMap};
 
-use playground::bank::{Kind, Ledger};
+use playground::bank::{Arrival, Kind, Ledger};
 
 use crate::limits::Limits;
 use crate::producer::Acknowledged;
@@ -99,7 +99,8 @@ pub fn compare(
         let story = stories.get(name.as_str()).unwrap_or(&never);
         let said = said.get(name.as_str()).map_or(&[][..], Vec::as_slice);
         story.judge_row(name, row, said, &mut verdict);
-        story.judge_repeats(name, row, said, &silent, faults, &mut verdict);
+        let was_the_end = |send: &Arrival, again_us| cause::was_the_end(row, story, send, again_us, faults);
+        story.judge_repeats(name, row.channel, said, &silent, &was_the_end, &mut verdict);
         owed::judge(name, row, story, rows, acknowledged, &mut verdict);
         cause::judge(name, row, story, faults, &mut verdict);
     }

@@ -14,12 +14,10 @@ use playground::bank::{Arrival, BankSays, Kind, Ledger};
 use playground::judge::Intervals;
 
 use super::Verdict;
-use super::cause;
 use super::excuses::LEEWAY_US;
 use super::rows::{Row, Rows};
 use crate::channels::{self, Channel, OnUnknown, TIMEOUT_US};
 use crate::test_caller;
-use crate::world::Fault;
 
 /// The requests about one refund, in the order in which they came.
 #[derive(Debug, Default)]
@@ -99,17 +97,16 @@ impl Story<'_> {
 
     /// Judges each send after the first against the sends before it. `said` is when people said "not executed", in
     /// decisions that refundd accepted or left without an answer. In the `silent` times the bank may not have seen that
-    /// a node left.
+    /// a node left. `was_the_end` says whether a send's answer leaves no excuse for a repeat at that time.
     pub fn judge_repeats(
         &self,
         name: &str,
-        row: &Row,
+        channel: &Channel,
         said: &[i64],
         silent: &Intervals,
-        faults: &[Fault],
+        was_the_end: &dyn Fn(&Arrival, i64) -> bool,
         verdict: &mut Verdict,
     ) {
-        let channel = row.channel;
         let mut said = said.to_vec();
         // A person has cleared all sends before this index.
         let mut cleared = 0;
@@ -119,7 +116,6 @@ impl Story<'_> {
                 .iter()
                 .filter(|sent| !self.is_disproved(sent, channel, send.at_us))
                 .collect();
-            let was_the_end = |sent: &&&Arrival| cause::was_the_end(row, self, sent, send.at_us, faults);
             let age_us = send.at_us - earlier[cleared.min(nth - 1)].at_us;
             let decided =
                 open.last().and_then(|last| said.iter().position(|at| (last.at_us..send.at_us).contains(at)));
@@ -128,7 +124,9 @@ impl Story<'_> {
                 (None, _) => verdict.after_not_found += 1,
                 (Some(_), OnUnknown::Resend { key_retention })
                     if age_us <= micros(key_retention)
-                        && open.iter().all(|sent| sent.channel == send.channel && !was_the_end(sent)) =>
+                        && open
+                            .iter()
+                            .all(|sent| sent.channel == send.channel && !was_the_end(sent, send.at_us)) =>
                 {
                     verdict.under_the_key += 1;
                 }

@@ -63,8 +63,8 @@ async fn a_lease_whose_end_waits_for_a_lock_keeps_no_other_from_ending_and_ends_
         scratch.count(State::Sending).await == 1
     })
     .await;
-    let error = recovery.pass().await.unwrap_err();
-    assert_eq!(error.to_string(), "look for lapsed leases", "the operator hears of it");
+    // The log named it when it was found. So it hides no failure of another part.
+    assert_eq!(recovery.pass().await.unwrap().lapsed, 0);
     other.execute("select pg_advisory_unlock(7)").await.unwrap();
     assert_eq!(recovery.pass().await.unwrap().lapsed, 1, "it does not rest a minute");
 }
