@@ -13,7 +13,7 @@ use hyper::HeaderMap;
 use hyper::header::{AGE, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
 
-use super::outcome::{contradiction, first_match, is_text, message, reference, retry_after};
+use super::outcome::{contradiction, first_match, message, reference, retry_after};
 use super::{Asked, json};
 use crate::channel::{AnswerRule, Inquiry, ReferenceAt, RuleOutcome};
 use crate::refund::Code;
@@ -97,7 +97,7 @@ fn was_stored(headers: &HeaderMap) -> bool {
 /// Whether the body holds the channel's text for "not found" at the channel's JSON pointer.
 fn says_not_found(inquiry: &Inquiry, json: Option<&Value>) -> bool {
     let Some((pointer, wanted)) = &inquiry.not_found else { return false };
-    json.and_then(|json| json.pointer(pointer)).is_some_and(|value| is_text(value, wanted))
+    json.and_then(|json| json.pointer(pointer)).is_some_and(|value| json::is_text(value, wanted))
 }
 
 fn by_status_text(inquiry: &Inquiry, json: Option<&Value>) -> (InquiryOutcome, Code) {

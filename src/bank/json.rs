@@ -35,6 +35,14 @@ pub(super) fn read(body: &[u8]) -> Result<Value, UnreadBody> {
     serde_json::from_slice(body).ok().and_then(exact).ok_or(UnreadBody::NotJson)
 }
 
+/// Whether a value is this text, or the JSON value that the text writes.
+pub(super) fn is_text(value: &Value, wanted: &str) -> bool {
+    match value.as_str() {
+        Some(text) => text == wanted,
+        None => serde_json::from_str::<Value>(wanted).is_ok_and(|wanted| *value == wanted),
+    }
+}
+
 /// JSON in which no object has a name twice.
 struct Unambiguous(Value);
 

@@ -62,10 +62,16 @@ pub fn read_answer<'r>(
 /// Whether a refund whose answer says two things may be executed: by a rule that decided, or by one about the body.
 fn is_in_doubt(rules: &[AnswerRule], status: u16, by_rule: Option<&(usize, Outcome)>) -> bool {
     use RuleOutcome::{Accepted, Review, Succeeded, Unknown};
-    let may_be_executed = |rule: &AnswerRule| matches!(rule.outcome, Succeeded | Accepted | Unknown | Review);
-    matches!(by_rule, Some((_, Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected)))
-        || (status != 409
-            && rules.iter().any(|r| r.status == status && r.body.is_some() && may_be_executed(r)))
+    let may_settle = |rule: &AnswerRule| {
+        let is_asked = rule.status == status && rule.body.is_some();
+        is_asked && matches!(rule.outcome, Succeeded | Accepted | Unknown | Review)
+    };
+    match by_rule.map(|(_, outcome)| outcome) {
+        Some(Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected) => true,
+        // By a 409 the bank says that it knows the key.
+        None | Some(Outcome::Conflict) if status == 409 => false,
+        _ => rules.iter().any(may_settle),
+    }
 }
 
 fn by_default(
@@ -183,17 +189,10 @@ pub(super) fn first_match<'r>(
         let AnswerRule { status: wanted, body, outcome: _ } = rule;
         *wanted == status
             && body.as_ref().is_none_or(|(pointer, wanted)| {
-                json.and_then(|json| json.pointer(pointer)).is_some_and(|value| is_text(value, wanted))
+                json.and_then(|json| json.pointer(pointer)).is_some_and(|value| json::is_text(value, wanted))
             })
     };
     (1..).zip(rules).find(|(_, rule)| matches(rule))
-}
-
-pub(super) fn is_text(value: &serde_json::Value, wanted: &str) -> bool {
-    match value.as_str() {
-        Some(text) => text == wanted,
-        None => serde_json::from_str::<serde_json::Value>(wanted).is_ok_and(|wanted| *value == wanted),
-    }
 }
 
 fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) -> (Outcome, Code) {

@@ -30,13 +30,17 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[BodyKind::Json])?;
     let bytes = api.bodies.read(&head, body, body::MOST_BYTES_ONE).await?;
-    let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
     let running = api.node.running();
     let laws = |channel: &ChannelName| {
         // What is law on the channels of others stays unknown to the caller.
         if who.has_channel(channel.as_str()) { running.draft_laws(channel) } else { DraftLaws::default() }
     };
-    let mut refund = match Draft::read(&json, &laws) {
+    let read = {
+        // The values take many times the room of the text. None is kept while the save waits for Postgres.
+        let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
+        Draft::read(&json, &laws)
+    };
+    let mut refund = match read {
         Ok(refund) => refund,
         Err(RefusedDraft { errors, readable }) => {
             return repeat_or(Problem::invalid(errors), readable.map(|refund| *refund), &api, &who).await;

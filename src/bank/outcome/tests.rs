@@ -140,10 +140,10 @@ fn a_rule_settles_no_answer_that_says_two_things() {
         let answer = read_answer(&channel, &expected(), 200, &HeaderMap::new(), body);
         assert_eq!(answer.outcome, wanted);
         // The rule before it may have found that it was executed.
-        let body_says = Some(("/executed".to_owned(), "true".to_owned()));
-        let executed = AnswerRule { status: 200, body: body_says, outcome: RuleOutcome::Succeeded };
-        let channel = self::channel([vec![executed], channel.answer_rules].concat());
-        let answer = read_answer(&channel, &expected(), 200, &HeaderMap::new(), body);
+        let executed = Some(("/executed".to_owned(), "true".to_owned()));
+        let executed = AnswerRule { status: 409, body: executed, outcome: RuleOutcome::Succeeded };
+        let channel = self::channel(vec![executed, AnswerRule { status: 409, body: None, outcome: gives }]);
+        let answer = read_answer(&channel, &expected(), 409, &HeaderMap::new(), body);
         assert_eq!((answer.outcome, answer.code), (Outcome::Unknown, Code::Unreadable));
     }
 }
