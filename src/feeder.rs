@@ -191,7 +191,7 @@ impl Feeder {
     fn note(&mut self, result: &Result<u64, ServerError>, remaining: &mut Remaining) {
         remaining.is_away |= match result {
             // A statement that is too slow may be about one channel.
-            Err(ServerError::Store(error)) => error.is_outage() && !error.is_too_slow(),
+            Err(ServerError::Store(error)) => error.is_away(),
             Err(ServerError::Bucket(error)) => self.node.bucket.is_away_by(error),
             Ok(_) => false,
         };
