@@ -6,7 +6,8 @@ use jiff::Timestamp;
 
 use super::finding::Finding;
 
-/// What to say of a certificate that ends at `end`. `whose` names it, and `way_out` how to renew it.
+/// What to say of a certificate that ends at `end`; `None` if it could not be looked at, which is a warning. `whose` names
+/// it, and `way_out` says how to renew it.
 pub(super) fn finding(
     check: &'static str,
     whose: &str,
@@ -16,6 +17,7 @@ pub(super) fn finding(
 ) -> Finding {
     let Some(end) = end else {
         let why = "nobody is warned before it ends";
+        let way_out = "see whether the server answers, or whether the file has certificates, and run `refundd doctor` again";
         return Finding::warning(check, format!("the end of {whose} cannot be read"), why, way_out);
     };
     let left = end.duration_since(now);

@@ -1,26 +1,24 @@
 //! Checks Postgres: the way to it, its settings, the schema, and the rights of the node's role.
 
+mod tls;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
-use secrecy::ExposeSecret;
 
 use super::clocks::ClockSample;
 use super::copies;
 use super::finding::Finding;
-use super::{certificates, roles};
-use crate::bucket::is_this_host;
-use crate::certificate::first_end;
+use super::roles;
 use crate::config::Config;
 use crate::daemon::open_store;
-use crate::store::{Checkup, Excess, SchemaFault, Store, StoreError, unchecked_host};
+use crate::store::{Checkup, Excess, SchemaFault, Store, StoreError};
 use crate::telemetry::chain;
 
 const REACH: &str = "postgres.reach";
 const SETTINGS: &str = "postgres.settings";
 const SCHEMA: &str = "postgres.schema";
 const RIGHTS: &str = "postgres.rights";
-const TLS: &str = "postgres.tls";
 
 /// What was found, and Postgres's clock if it could be read.
 pub(super) async fn findings(
@@ -33,7 +31,7 @@ pub(super) async fn findings(
         Err(error) => return (vec![unreachable(&chain(error.as_ref()).to_string())], Vec::new()),
     };
     let (mut findings, mut clock) = (Vec::new(), Vec::new());
-    let (tls, reached) = tokio::join!(tls(config, &store, soon, now), store.reach());
+    let (tls, reached) = tokio::join!(tls::findings(config, &store, soon, now), store.reach());
     findings.extend(tls);
     if let Err(error) = reached {
         findings.push(unreachable(&chain(&error).to_string()));
@@ -236,32 +234,6 @@ fn too_many(excess: &Excess) -> Option<Finding> {
     }
     let found = format!("the role `{role}` has rights that no node needs: {}", excess.rights.join(", "));
     (!excess.rights.is_empty()).then(|| Finding::warning(RIGHTS, found, why, &way_out))
-}
-
-/// Whether the way to Postgres is closed to others, and how long the server's certificate is good.
-async fn tls(config: &Config, store: &Store, soon: Duration, now: Timestamp) -> Vec<Finding> {
-    match unchecked_host(config.postgres.url.expose_secret()) {
-        Some(host) if is_this_host(&host) => vec![Finding::ok(TLS, "Postgres is on this host")],
-        Some(host) => vec![Finding::warning(
-            TLS,
-            format!("the certificate of `{host}` is not checked: `plain = \"accepted\"`"),
-            "anyone on the way can read and change refunds and permits",
-            "set `tls = \"verify-full\"` in `[postgres]` and remove `plain`",
-        )],
-        None if store.uses_socket() => vec![Finding::ok(TLS, "Postgres is reached by a Unix socket")],
-        None => {
-            let shown = tokio::time::timeout(Duration::from_secs(5), store.certificates()).await;
-            let end = shown.ok().and_then(Result::ok).and_then(|certificates| first_end(&certificates));
-            let checked = Finding::ok(TLS, "TLS is used, and the server's name is checked");
-            // A server that does not answer is reported already.
-            let Some(end) = end else { return vec![checked] };
-            let way_out = "renew the certificate on Postgres's machine, then `select pg_reload_conf()`";
-            vec![
-                checked,
-                certificates::finding(TLS, "Postgres's certificate", Some(end), (soon, now), way_out),
-            ]
-        }
-    }
 }
 
 #[cfg(test)]

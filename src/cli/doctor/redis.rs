@@ -179,16 +179,15 @@ async fn tls(config: &Config, soon: Duration, now: Timestamp) -> Vec<Finding> {
     }
     let looks = secure.iter().map(|(host, port)| async move {
         let shown = tokio::time::timeout(Duration::from_secs(5), certificates_of(host, *port)).await;
-        // A server that does not answer is reported already.
-        let end = first_end(&shown.ok()?.ok()?);
+        let end = shown.ok().and_then(Result::ok).and_then(|certificates| first_end(&certificates));
         let way_out =
             "renew the certificate on Redis's machine, and load it with `CONFIG SET tls-cert-file …`";
         let whose = format!("the certificate of {host}:{port}");
-        Some(certificates::finding(TLS, &whose, end, (soon, now), way_out))
+        certificates::finding(TLS, &whose, end, (soon, now), way_out)
     });
     let looks = futures_util::future::join_all(looks).await;
     let checked = Finding::ok(TLS, "TLS is used, and the server's name is checked");
-    std::iter::once(checked).chain(looks.into_iter().flatten()).collect()
+    std::iter::once(checked).chain(looks).collect()
 }
 
 #[cfg(test)]

@@ -197,3 +197,9 @@ async fn a_certificate_of_postgres_that_ends_soon_or_ended_is_found_with_its_day
         is_found(&report.unwrap(), severity, "postgres.tls", &words);
     }
 }
+
+#[test]
+fn a_certificate_of_postgres_that_could_not_be_looked_at_is_a_warning() {
+    let (report, _) = examine(&config_of("postgres://u@127.0.0.1:1/p?sslmode=verify-full"));
+    is_found(&report, "warning", "postgres.tls", "the end of Postgres's certificate cannot be read");
+}

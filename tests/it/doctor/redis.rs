@@ -108,3 +108,9 @@ async fn a_certificate_of_redis_that_ends_soon_or_ended_is_found_with_its_day() 
         is_found(&report, severity, "redis.tls", &words);
     }
 }
+
+#[test]
+fn a_certificate_of_redis_that_could_not_be_looked_at_is_a_warning() {
+    let (report, _) = examine(&config_of("rediss://127.0.0.1:1"));
+    is_found(&report, "warning", "redis.tls", "the end of the certificate of 127.0.0.1:1 cannot be read");
+}
