@@ -72,7 +72,7 @@ use sqlx::postgres::{PgConnectOptions, PgRow};
 use connections::Connections;
 use error::Doing;
 
-pub use address::{trouble_of_address, unchecked_host};
+pub use address::{client_certificate_file, trouble_of_address, unchecked_host};
 pub use cancel::{Cancelled, Canceller};
 pub use census::{ChannelCensus, NothingAccepted};
 pub use chain::Sealing;

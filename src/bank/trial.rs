@@ -1,4 +1,4 @@
-//! Tries the connections of a channel, for people: it opens one to each of the channel's servers and closes it again.
+//! Tries the connections of a channel or of `[notify]`, for people: it opens one to each server and closes it again.
 //!
 //! It writes no byte of any request, takes no permit, and gets no access token.
 
@@ -12,11 +12,12 @@ use super::BankError;
 use super::connect::Dialer;
 use super::dial_error::DialError;
 use super::settings::ConnectionSettings;
+use super::webhook::{Webhook, WebhookTarget};
 use crate::channel::{Channel, WhyNot};
 use crate::refund::Code;
 use crate::telemetry::chain;
 
-/// One server of a channel, and what became of the connection to it.
+/// One server of a channel or of `[notify]`, and what became of the connection to it.
 #[derive(Debug)]
 pub struct Trial {
     /// The keys of the configuration that lead there, such as `endpoint`.
@@ -62,17 +63,32 @@ pub async fn of(channel: &Channel) -> Result<Vec<Trial>, BankError> {
     let mut addresses = vec![("endpoint", channel.endpoint.clone())];
     addresses.extend(inquiry.transpose()?.map(|url| ("inquiry.url", url)));
     addresses.extend(channel.token.as_ref().map(|token| ("token.url", token.url.clone())));
-    let settings = ConnectionSettings::of(channel);
+    try_each(&ConnectionSettings::of(channel), &addresses).await
+}
+
+/// Tries a connection to the receiver of webhooks.
+///
+/// # Errors
+/// When the receiver's client cannot be made.
+pub async fn of_receiver(target: &WebhookTarget) -> Result<Vec<Trial>, BankError> {
+    try_each(&Webhook::settings(target), &[("url", target.url.clone())]).await
+}
+
+/// Tries each server of these addresses once. Each address has the key of the configuration that names it.
+async fn try_each(
+    settings: &ConnectionSettings,
+    addresses: &[(&'static str, hyper::Uri)],
+) -> Result<Vec<Trial>, BankError> {
     let mut trials = Vec::new();
     let mut seen = BTreeSet::new();
-    for (_, url) in &addresses {
+    for (_, url) in addresses {
         let server = server_of(url);
         if seen.insert(server.clone()) {
             let same = addresses.iter().filter(|(_, other)| server_of(other) == server);
             let keys = same.map(|(key, _)| *key).collect();
             let is_clear = url.scheme_str() == Some("http");
             let clear_text_host = url.host().filter(|_| is_clear).map(str::to_owned);
-            trials.push(try_one(keys, server, clear_text_host, Dialer::new(&settings, url)?));
+            trials.push(try_one(keys, server, clear_text_host, Dialer::new(settings, url)?));
         }
     }
     Ok(futures_util::future::join_all(trials).await)

@@ -96,7 +96,16 @@ impl Webhook {
     /// # Errors
     /// When TLS cannot be prepared, for example without root certificates.
     pub fn new(target: &WebhookTarget) -> Result<Self, BankError> {
-        let settings = ConnectionSettings {
+        let bad = || BankError::endpoint(&target.url);
+        let client = Client::new(&Self::settings(target), &target.url, None)?.for_the_status();
+        let path = path_of(&target.url).ok_or_else(bad)?;
+        let host = target.url.host().unwrap_or_default().to_owned();
+        Ok(Webhook { client, path, keys: Arc::clone(&target.keys), host })
+    }
+
+    /// What connections to the receiver need.
+    pub(super) fn settings(target: &WebhookTarget) -> ConnectionSettings {
+        ConnectionSettings {
             owner: "[notify]".to_owned(),
             roots: target.roots.clone(),
             client_identity: None,
@@ -105,12 +114,7 @@ impl Webhook {
             idle_timeout: Self::IDLE_TIMEOUT,
             timeout: Self::TIMEOUT,
             most: Self::IN_FLIGHT,
-        };
-        let bad = || BankError::endpoint(&target.url);
-        let client = Client::new(&settings, &target.url, None)?.for_the_status();
-        let path = path_of(&target.url).ok_or_else(bad)?;
-        let host = target.url.host().unwrap_or_default().to_owned();
-        Ok(Webhook { client, path, keys: Arc::clone(&target.keys), host })
+        }
     }
 
     /// The host of the receiver, for people.

@@ -9,6 +9,7 @@ mod clocks;
 mod copies;
 mod finding;
 mod host;
+mod notify;
 mod postgres;
 mod redis;
 mod roles;
@@ -76,10 +77,11 @@ fn refusals(refused: &ConfigError) -> Vec<Finding> {
 
 async fn findings(args: &Args, config: &Config, path: &std::path::Path) -> Vec<Finding> {
     let (soon, now) = (args.ends_within, Timestamp::now());
-    let (postgres, redis, banks) = tokio::join!(
+    let (postgres, redis, banks, notify) = tokio::join!(
         timeout(PATIENCE, postgres::findings(config, soon, now)),
         timeout(PATIENCE, redis::findings(config, soon, now)),
         banks::findings(config, soon, now),
+        notify::findings(config, soon, now),
     );
     let here = ClockSample {
         name: "this machine".to_owned(),
@@ -104,6 +106,7 @@ async fn findings(args: &Args, config: &Config, path: &std::path::Path) -> Vec<F
     findings.extend(of_redis);
     findings.extend(clocks::findings(config, postgres_clock.first(), &redis_clocks, &here));
     findings.extend(banks);
+    findings.extend(notify);
     findings.extend(host::findings(config, path, soon, now));
     let warnings = check::warnings(config);
     if warnings.is_empty() {

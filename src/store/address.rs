@@ -2,6 +2,7 @@
 //!
 //! The client ignores a parameter that it does not know, with a line in the log. A misspelt `sslmode` would so be lost.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -75,6 +76,16 @@ pub fn unchecked_host(url: &str) -> Option<String> {
     (!is_socket && !is_checked).then(|| host.to_owned())
 }
 
+/// The file with the certificate that a node shows to Postgres; `None` if the address names none.
+#[must_use]
+pub fn client_certificate_file(url: &str) -> Option<PathBuf> {
+    let (_, query) = url.trim().split_once('?')?;
+    let parameters = form_urlencoded::parse(query.as_bytes());
+    let named = parameters.filter(|(name, _)| matches!(&**name, "sslcert" | "ssl-cert"));
+    // The client uses the last one.
+    named.last().map(|(_, file)| PathBuf::from(file.into_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +132,21 @@ mod tests {
             ("postgres://u@[::1]/p", Some("[::1]")),
         ] {
             assert_eq!(unchecked_host(url).as_deref(), host, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_certificate_of_the_node_is_the_file_that_the_address_names() {
+        for (url, file) in [
+            (
+                "postgres://db/p?sslmode=verify-full&sslcert=%2Fetc%2Fmy+node.pem&sslkey=k",
+                Some("/etc/my node.pem"),
+            ),
+            ("postgres://db/p?ssl-cert=a.pem&sslcert=b.pem", Some("b.pem")),
+            ("postgres://db/p?sslrootcert=ca.pem", None),
+            ("postgres://db/sslcert=a", None),
+        ] {
+            assert_eq!(client_certificate_file(url), file.map(PathBuf::from), "{url}");
         }
     }
 }

@@ -3,6 +3,7 @@
 mod banks;
 mod copies;
 mod machine;
+mod notify;
 mod postgres;
 mod redis;
 

@@ -6,6 +6,7 @@ use sqlx::{Connection, Executor, PgConnection};
 
 use super::{NO_REDIS, config, examine, finding, is_found, is_well};
 use crate::harness::Scratch;
+use crate::harness::certificates::{Identity, Issued};
 use crate::roles::make_producers;
 use crate::server_tls::put;
 
@@ -202,4 +203,27 @@ async fn a_certificate_of_postgres_that_ends_soon_or_ended_is_found_with_its_day
 fn a_certificate_of_postgres_that_could_not_be_looked_at_is_a_warning() {
     let (report, _) = examine(&config_of("postgres://u@127.0.0.1:1/p?sslmode=verify-full"));
     is_found(&report, "warning", "postgres.tls", "the end of Postgres's certificate cannot be read");
+}
+
+#[test]
+fn the_certificate_that_a_node_shows_to_postgres_is_dated_also_while_postgres_is_away() {
+    let issued = Issued::new();
+    let (good, ended) = (issued.identity(&["node"]), issued.expired(&["node"]));
+    let shown = "the certificate that this node shows to Postgres";
+    let away = "postgres://u@127.0.0.1:1/p";
+    let of_file = |shown: &Identity| {
+        let (certificate, key) = (&shown.certificate, shown.key.display());
+        format!("{away}\"\ntls = \"verify-full\"\ncertificate_file = {certificate:?}\nkey_file = \"{key}")
+    };
+    let of_address = |shown: &Identity| {
+        let (certificate, key) = (shown.certificate.display(), shown.key.display());
+        format!("{away}?sslmode=verify-full&sslcert={certificate}&sslkey={key}")
+    };
+    for lines in [of_file(&good), of_address(&good)] {
+        is_well(&examine(&config_of(&lines)).0, "postgres.tls", &format!("{shown} ends in"));
+    }
+    for lines in [of_file(&ended), of_address(&ended)] {
+        let (report, _) = examine(&config_of(&lines));
+        is_found(&report, "broken", "postgres.tls", &format!("{shown} ended at 2020-01-01"));
+    }
 }

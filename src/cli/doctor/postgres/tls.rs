@@ -1,8 +1,11 @@
-//! Checks whether the way to Postgres is closed to others, and how long the server's certificate is good.
+//! Checks whether the way to Postgres is closed to others, and how long the certificates of both its ends are good.
 
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use secrecy::ExposeSecret;
 
 use crate::bucket::is_this_host;
@@ -10,12 +13,13 @@ use crate::certificate::first_end;
 use crate::cli::doctor::certificates;
 use crate::cli::doctor::finding::Finding;
 use crate::config::Config;
-use crate::store::{Store, unchecked_host};
+use crate::store::{Store, client_certificate_file, unchecked_host};
 
 const TLS: &str = "postgres.tls";
 
 pub(super) async fn findings(config: &Config, store: &Store, soon: Duration, now: Timestamp) -> Vec<Finding> {
-    match unchecked_host(config.postgres.url.expose_secret()) {
+    let url = config.postgres.url.expose_secret();
+    let mut findings = match unchecked_host(url) {
         Some(host) if is_this_host(&host) => vec![Finding::ok(TLS, "Postgres is on this host")],
         Some(host) => vec![Finding::warning(
             TLS,
@@ -23,9 +27,11 @@ pub(super) async fn findings(config: &Config, store: &Store, soon: Duration, now
             "anyone on the way can read and change refunds and permits",
             "set `tls = \"verify-full\"` in `[postgres]` and remove `plain`",
         )],
-        None if store.uses_socket() => vec![Finding::ok(TLS, "Postgres is reached by a Unix socket")],
+        None if store.uses_socket() => return vec![Finding::ok(TLS, "Postgres is reached by a Unix socket")],
         None => of_server(store, soon, now).await,
-    }
+    };
+    findings.extend(client_certificate_file(url).map(|file| of_node(&file, soon, now)));
+    findings
 }
 
 async fn of_server(store: &Store, soon: Duration, now: Timestamp) -> Vec<Finding> {
@@ -36,4 +42,14 @@ async fn of_server(store: &Store, soon: Duration, now: Timestamp) -> Vec<Finding
         Finding::ok(TLS, "TLS is used, and the server's name is checked"),
         certificates::finding(TLS, "Postgres's certificate", end, (soon, now), way_out),
     ]
+}
+
+/// The certificate that the node shows. Read from its file, as the client does at each connection.
+fn of_node(file: &Path, soon: Duration, now: Timestamp) -> Finding {
+    let certificates = CertificateDer::pem_file_iter(file)
+        .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>());
+    let end = certificates.ok().and_then(|certificates| first_end(&certificates));
+    let whose = "the certificate that this node shows to Postgres";
+    let way_out = format!("put a new certificate and its key in place of {} and its key", file.display());
+    certificates::finding(TLS, whose, end, (soon, now), &way_out)
 }
