@@ -130,9 +130,8 @@ impl Callers {
         };
         if let Some(token) = token {
             let id = id_of(token).ok_or(NotKnown::WrongToken)?;
-            let all =
-                self.0.values().flat_map(|caller| caller.tokens.iter().map(move |stored| (caller, stored)));
-            let (caller, stored) = { all }.find(|(_, stored)| stored.id == id).ok_or(NotKnown::WrongToken)?;
+            let found = self.tokens().find(|(_, stored)| stored.id == id);
+            let (caller, stored) = found.ok_or(NotKnown::WrongToken)?;
             if !stored.is(token) {
                 return Err(NotKnown::WrongToken);
             }
@@ -155,13 +154,16 @@ impl Callers {
         }
     }
 
-    /// A sentence about each token that has expired or expires soon.
+    /// Every token, with its caller.
+    pub fn tokens(&self) -> impl Iterator<Item = (&Arc<Caller>, &StoredToken)> {
+        self.0.values().flat_map(|caller| caller.tokens.iter().map(move |token| (caller, token)))
+    }
+
+    /// A sentence about each token that has expired, or that expires within 14 days.
     #[must_use]
     pub fn warnings(&self, now: Timestamp) -> Vec<String> {
         let soon = now.saturating_add(WARNS_BEFORE).unwrap_or(Timestamp::MAX);
-        let tokens =
-            self.0.values().flat_map(|caller| caller.tokens.iter().map(move |token| (caller, token)));
-        tokens
+        self.tokens()
             .filter(|(_, token)| token.expires <= soon)
             .map(|(caller, StoredToken { id, expires, .. })| {
                 let name = &caller.name;

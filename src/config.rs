@@ -211,11 +211,11 @@ impl Config {
         self.channels.get(name).map(|channel| channel.draft_laws()).unwrap_or_default()
     }
 
-    /// What an operator should know about this configuration, although it keeps every law.
+    /// What an operator should know about this configuration, although it keeps every law. Which tokens expire is
+    /// asked of `callers`, because it depends on the time.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings = self.callers.warnings(jiff::Timestamp::now());
-        warnings.extend(caller::certificate_warnings(&self.http, &self.callers));
+        let mut warnings = caller::certificate_warnings(&self.http, &self.callers);
         warnings.extend(caller::metrics_warning(&self.http, &self.callers));
         warnings.extend(self.unused_limits().map(|limit| {
             format!("no channel names limit `{limit}`, so it slows no refund; only `acquire` counts by it")

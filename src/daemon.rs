@@ -89,7 +89,8 @@ fn warn_about_callers(config: &Config, address: SocketAddr) {
             "Every program that reaches {address} may use the HTTP interface: the configuration has no [caller.NAME]"
         );
     }
-    for warning in config.warnings() {
+    let expiring = config.callers.warnings(jiff::Timestamp::now());
+    for warning in expiring.into_iter().chain(config.warnings()) {
         tracing::warn!("In the configuration, {warning}");
     }
 }

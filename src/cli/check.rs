@@ -43,7 +43,8 @@ pub(super) async fn check(args: &Args, config: &Config) -> anyhow::Result<ExitCo
             counted(config.channels.len() as u64, "channel"),
             counted(config.limits.len() as u64, "limit")
         );
-        for warning in warnings(config) {
+        let expiring = config.callers.warnings(jiff::Timestamp::now());
+        for warning in expiring.into_iter().chain(warnings(config)) {
             println!("Warning: {warning}.");
         }
     }
@@ -65,7 +66,7 @@ pub(super) async fn check(args: &Args, config: &Config) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// What an operator should know about this configuration, although it keeps every law.
+/// What an operator should know about this configuration, although it keeps every law; not which tokens expire.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = config.warnings();
     for channel in config.channels.values() {

@@ -4,6 +4,7 @@
 //! server that does not answer hides no other finding.
 
 mod banks;
+mod callers;
 mod certificates;
 mod clocks;
 mod copies;
@@ -31,7 +32,7 @@ use crate::refund::text::shown_json;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(super) struct Args {
-    /// Warn of certificates that end within this time
+    /// Warn of certificates and of callers' tokens that end within this time
     #[arg(long, value_name = "TIME", default_value = "21d", value_parser = duration::read)]
     ends_within: Duration,
     /// For programs: one JSON object
@@ -107,6 +108,7 @@ async fn findings(args: &Args, config: &Config, path: &std::path::Path) -> Vec<F
     findings.extend(clocks::findings(config, postgres_clock.first(), &redis_clocks, &here));
     findings.extend(banks);
     findings.extend(notify);
+    findings.extend(callers::findings(&config.callers, soon, now));
     findings.extend(host::findings(config, path, soon, now));
     let warnings = check::warnings(config);
     if warnings.is_empty() {

@@ -1,6 +1,7 @@
 //! `refundd doctor`: each finding is provoked on real servers, and a healthy set-up has none.
 
 mod banks;
+mod callers;
 mod copies;
 mod machine;
 mod notify;

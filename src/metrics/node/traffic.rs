@@ -55,6 +55,7 @@ impl TrafficMetrics {
         for result in ["taken_over", "refused"] {
             traffic.config_reloads.get_or_create_owned(&ByResult { result: result.to_owned() });
         }
+        traffic.http_refused_callers.get_or_create_owned(&ByCause { reason: "expired_token" });
         traffic
     }
 }

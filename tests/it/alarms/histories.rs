@@ -145,12 +145,13 @@ fn a_lost_scrape_makes_no_old_answer_and_no_old_reload_new() {
     for (alert, counter, rings, lost) in [
         ("RefunddUnmappedAnswers", "refundd_unmapped_answers_total{channel=\"acme\",status=\"418\"}", 60, 60),
         ("RefunddReloadRefused", "refundd_config_reloads_total{result=\"refused\"}", 10, 10),
+        ("RefunddTokenExpired", "refundd_http_refused_callers_total{reason=\"expired_token\"}", 60, 60),
     ] {
         let after = |count: usize| minutes(count, &format!("{counter} 1"));
         let lost = [after(120), vec![Scrape::new()], after(lost)].concat();
         assert!(!holds(alert, lost), "{alert}: an old one rings again");
-        // A node begins this counter at 0, and that of answers at the first one.
-        let before = if alert == "RefunddReloadRefused" { format!("{counter} 0") } else { String::new() };
+        // A node begins its counters at 0, except that of answers.
+        let before = if alert == "RefunddUnmappedAnswers" { String::new() } else { format!("{counter} 0") };
         let first = |count| [minutes(20, &before), after(count)].concat();
         assert!(holds(alert, first(1)) && holds(alert, first(rings - 1)), "{alert}");
         assert!(!holds(alert, first(rings + 2)), "{alert} never ends");

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use hyper::Method;
 use jiff::SignedDuration;
 use playground::forward::Forward;
 use playground::{PrivateRedis, RedisOptions, Weather};
@@ -233,12 +234,10 @@ async fn a_node_is_gone_and_then_the_last_one() {
     status_says(&scratch, LIMITED, &["not run", "no living node runs it"]).await;
 }
 
-#[tokio::test]
-async fn a_program_goes_on_with_a_wrong_token() {
-    let scratch = Scratch::new().await;
-    let token = Token::mint().unwrap();
+/// A node that knows this token of the caller `shop`, and a watch on it.
+async fn guarded(scratch: &Scratch, token: &Token, expires: jiff::Timestamp) -> (TestNode, Watch) {
     let mut tokens = tempfile::NamedTempFile::new().unwrap();
-    writeln!(tokens, "{}", token.stored(jiff::Timestamp::MAX)).unwrap();
+    writeln!(tokens, "{}", token.stored(expires)).unwrap();
     let channels = format!(
         "{LIMITED}[caller.shop]\ntokens_file = \"{}\"\nmay = [\"enqueue\"]\nchannels = [\"acme\"]\n",
         tokens.path().display()
@@ -249,6 +248,14 @@ async fn a_program_goes_on_with_a_wrong_token() {
     let node = TestNode::run(Config::parse(&text, "t.toml", &|_| None).unwrap()).await;
     // Prometheus reads the metrics at `admin_listen`, where nobody needs a token.
     let mut watch = Watch::at([admin]);
+    watch.is_quiet().await;
+    (node, watch)
+}
+
+#[tokio::test]
+async fn a_program_goes_on_with_a_wrong_token() {
+    let scratch = Scratch::new().await;
+    let (node, mut watch) = guarded(&scratch, &Token::mint().unwrap(), jiff::Timestamp::MAX).await;
     let refused = async || assert_eq!(node.post("/v1/refunds", &refund("R-1", "acme")).await.status, 401);
     refused().await;
     watch.is_quiet().await;
@@ -256,6 +263,21 @@ async fn a_program_goes_on_with_a_wrong_token() {
         refused().await;
     }
     watch.fires("RefunddCallersRefused").await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_producer_of_few_refunds_asks_once_with_an_expired_token() {
+    let scratch = Scratch::new().await;
+    let token = Token::mint().unwrap();
+    let (node, mut watch) = guarded(&scratch, &token, jiff::Timestamp::UNIX_EPOCH).await;
+    let bearer = format!("Bearer {}", token.expose());
+    let headers = [("content-type", "application/json"), ("authorization", bearer.as_str())];
+    let body = refund("R-1", "acme").to_string();
+    let answer = node.request_with(Method::POST, "/v1/refunds", &headers, &body).await;
+    assert_eq!(answer.status, 401, "{answer:?}");
+    watch.fires("RefunddTokenExpired").await;
+    assert!(!watch.holds("RefunddCallersRefused"), "one alarm is enough");
     node.stop().await;
 }
 
