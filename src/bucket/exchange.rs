@@ -10,12 +10,12 @@ use crate::refund::id::{LimitName, RefundId};
 /// The result of a take.
 #[derive(Debug)]
 pub enum Take {
-    /// Permits were spent, and these refunds left the bucket under them. `depth` ids are left in the bucket. `feed`
-    /// asks the taker to fill the bucket.
+    /// Permits were spent, and these refunds left the bucket under them. `depth` ids are left in the bucket. `is_low`
+    /// says that the bucket is below its low water, and that this taker nudges the feeder.
     Granted {
         taken: Vec<(RefundId, Permit)>,
         depth: u64,
-        feed: bool,
+        is_low: bool,
         /// The wait for more permits, when a limit had fewer than wanted. A request before then is in vain.
         again: Option<LimitWait>,
         stricter_rules: Vec<StricterRule>,
@@ -25,7 +25,7 @@ pub enum Take {
     },
     /// A limit has no permit now. A request before the end of `wait` is in vain. `depth` is `None` when the call did
     /// not read the bucket.
-    Denied { wait: LimitWait, depth: Option<u64>, feed: bool, stricter_rules: Vec<StricterRule> },
+    Denied { wait: LimitWait, depth: Option<u64>, is_low: bool, stricter_rules: Vec<StricterRule> },
     /// The bucket has no ids, so no permit was spent.
     Empty,
     /// Redis has no usable count of a limit. The caller restores the count from the ledger with

@@ -53,7 +53,7 @@ impl Bucket {
         if let Some(first) = own.first().filter(|_| order.is_too_late()) {
             // Other takes had the lock for long. The caller looks again which share it has, and comes back at once.
             let wait = LimitWait { span: Duration::ZERO, limit: first.name.clone() };
-            return Ok(Take::Denied { wait, depth: None, feed: false, stricter_rules: Vec::new() });
+            return Ok(Take::Denied { wait, depth: None, is_low: false, stricter_rules: Vec::new() });
         }
         let within = shared.iter().map(|limit| limit.ahead).min().unwrap_or(Duration::MAX);
         let (looked, own_again) = match self.reserve(&own, order, within, "look").await? {
@@ -65,7 +65,7 @@ impl Bucket {
         let (most, opening) = meeting(&looked, &shared, looked_at, lead_time);
         let order_of_shared = Order { want: u32::try_from(most).unwrap_or(u32::MAX), ..order };
         match self.take_shared(channel, &shared, order_of_shared, purpose, yields, opening).await? {
-            Take::Granted { taken, mut depth, feed, again, stricter_rules, .. } => {
+            Take::Granted { taken, mut depth, is_low, again, stricter_rules, .. } => {
                 // If permits of the look are left, another take may get them at once.
                 let own_again = own_again.filter(|_| taken.len() == looked.len());
                 // Redis granted permits for the moments of the look.
@@ -77,7 +77,7 @@ impl Bucket {
                     depth = self.put_back_into(&channel.name, purpose, &without).await.unwrap_or(depth);
                 }
                 let again = again.or(own_again);
-                Ok(Take::Granted { taken, depth, feed, again, stricter_rules, unused: without.len() })
+                Ok(Take::Granted { taken, depth, is_low, again, stricter_rules, unused: without.len() })
             }
             other => Ok(other),
         }
@@ -138,7 +138,7 @@ impl Bucket {
         Ok(match taken {
             // The shares do not know the depth of the bucket.
             Take::Denied { wait, stricter_rules, .. } => {
-                Take::Denied { wait, depth: None, feed: false, stricter_rules }
+                Take::Denied { wait, depth: None, is_low: false, stricter_rules }
             }
             taken => taken,
         })

@@ -19,7 +19,7 @@ mod place {
 
     pub mod take {
         pub const DEPTH: usize = 2;
-        pub const FEED: usize = 3;
+        pub const IS_LOW: usize = 3;
         pub const WAIT: usize = 4;
         pub const LIMIT: usize = 5;
         pub const EFFECTIVE: usize = 6;
@@ -96,13 +96,13 @@ pub(super) fn take(
         FORGOT => forgotten(&parts, limits).map(Take::Forgot),
         DENIED => Some(Take::Denied {
             depth: Some(parts.get(at::DEPTH)?),
-            feed: parts.get::<i64>(at::FEED)? == 1,
+            is_low: parts.get::<i64>(at::IS_LOW)? == 1,
             wait: wait(&parts, at::WAIT, at::LIMIT, waits)?,
             stricter_rules: stricter_rules(&effective(&parts, at::EFFECTIVE, limits, read)?, limits),
         }),
         RESTORING => Some(Take::Denied {
             depth: None,
-            feed: false,
+            is_low: false,
             wait: wait(&parts, restoring::WAIT, restoring::LIMIT, limits)?,
             stricter_rules: Vec::new(),
         }),
@@ -135,7 +135,7 @@ pub(super) fn take(
             Some(Take::Granted {
                 taken,
                 depth: parts.get(at::DEPTH)?,
-                feed: parts.get::<i64>(at::FEED)? == 1,
+                is_low: parts.get::<i64>(at::IS_LOW)? == 1,
                 again,
                 stricter_rules,
                 unused: 0,

@@ -51,10 +51,10 @@ impl<W: Work> ChannelWorker<W> {
     /// Keeps what was taken ahead.
     pub(super) fn note_ahead(&mut self, ahead: Option<Take>) {
         match ahead {
-            Some(Take::Granted { taken, depth, feed, .. }) => {
+            Some(Take::Granted { taken, depth, is_low, .. }) => {
                 self.ahead = taken;
                 self.note_depth(depth);
-                if feed {
+                if is_low {
                     self.wake_ups.nudge(&self.channel.name);
                 }
             }

@@ -51,12 +51,12 @@ impl<W: Work> ChannelWorker<W> {
                 self.give_back(&taken).await;
                 Ok(Next::Now)
             }
-            Ok(Take::Granted { taken, depth, feed, again, stricter_rules, unused }) => {
+            Ok(Take::Granted { taken, depth, is_low, again, stricter_rules, unused }) => {
                 self.note_depth(depth);
                 let longest = self.effective_limits.longest_wait(&stricter_rules);
                 self.waits.note_limit(channel, again.as_ref());
                 self.note_status(channel, again.as_ref(), stricter_rules);
-                if feed {
+                if is_low {
                     self.wake_ups.nudge(name);
                 }
                 self.count_unspent(unused);
@@ -81,14 +81,14 @@ impl<W: Work> ChannelWorker<W> {
                     (next, _) => next,
                 })
             }
-            Ok(Take::Denied { wait, depth, feed, stricter_rules }) => {
+            Ok(Take::Denied { wait, depth, is_low, stricter_rules }) => {
                 if let Some(depth) = depth {
                     self.note_depth(depth);
                 }
                 let longest = self.effective_limits.longest_wait(&stricter_rules);
                 self.waits.note_limit(channel, Some(&wait));
                 self.note_status(channel, Some(&wait), stricter_rules);
-                if feed {
+                if is_low {
                     self.wake_ups.nudge(name);
                 }
                 Ok(Next::Grant(Instant::now() + wait.span.clamp(Duration::from_millis(1), longest)))
@@ -150,7 +150,7 @@ impl<W: Work> ChannelWorker<W> {
         if let Some(taken) = self.take_of_ahead(want) {
             let depth = self.depth.unwrap_or(1);
             let stricter_rules = Vec::new();
-            return Ok(Take::Granted { taken, depth, feed: false, again: None, stricter_rules, unused: 0 });
+            return Ok(Take::Granted { taken, depth, is_low: false, again: None, stricter_rules, unused: 0 });
         }
         let until = self.effective_limits.good_until();
         let taken = self.work.take(&self.node, &self.wake_ups, channel, want, until).await;

@@ -232,8 +232,10 @@ async fn one_taker_at_a_time_fills_a_low_bucket() {
     bucket.fill(&channel.name, &ids(1..=10), End::Back, CAPACITY).await.unwrap();
     let mut calls_to_feed = 0;
     for _ in 0..5 {
-        let Take::Granted { feed, .. } = bucket.take(&channel, order(1, 8)).await.unwrap() else { panic!() };
-        calls_to_feed += i32::from(feed);
+        let Take::Granted { is_low, .. } = bucket.take(&channel, order(1, 8)).await.unwrap() else {
+            panic!()
+        };
+        calls_to_feed += i32::from(is_low);
     }
     assert_eq!(calls_to_feed, 1);
 }

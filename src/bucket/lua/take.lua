@@ -2,8 +2,8 @@
 -- KEYS bucket, present, feeding, clock, share, then for each limit: its key and its log
 -- ARGV want, low_water, feeding_ms, lead_time_us, tolerance_us, most_noted, after_us, within_us, then for each limit: rule,
 --      ahead_us, edges
--- reply: {GRANTED, now_us, depth, feed, wait_us, limit (from 1), effective, ids, permits}
---      | {DENIED, now_us, depth, feed, wait_us, limit (from 1), effective}
+-- reply: {GRANTED, now_us, depth, is_low, wait_us, limit (from 1), effective, ids, permits}
+--      | {DENIED, now_us, depth, is_low, wait_us, limit (from 1), effective}
 --      | {EMPTY, now_us} | {FORGOT, now_us, limit (from 1), generation, window, window_end, server}
 --      | {RESTORING, now_us, wait_us, limit (from 1)}: another node restores the count that Redis forgot
 -- wait_us: 0 with GRANTED if the limits have more permits now

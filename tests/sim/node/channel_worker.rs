@@ -117,7 +117,7 @@ impl World<'_> {
         let what = if purpose == Purpose::Send { "takes" } else { "takes, to ask about," };
         let worker = self.nodes[n].worker(purpose, channel_index);
         match took {
-            Ok(Take::Granted { taken, feed, again, depth, .. }) => {
+            Ok(Take::Granted { taken, is_low, again, depth, .. }) => {
                 worker.not_before = again.map_or(now, |again| now + micros(again.span));
                 (worker.depth, worker.claims) = (Some(depth), 0);
                 note!(
@@ -131,7 +131,7 @@ impl World<'_> {
                         .join(", ")
                 );
                 self.nodes[n].worker(purpose, channel_index).taken = Some((channel, taken));
-                if feed {
+                if is_low {
                     self.nodes[n].to_feed.insert(channel_index);
                 }
             }
