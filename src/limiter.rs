@@ -156,6 +156,8 @@ pub struct Forgotten {
     pub limit: Arc<Limit>,
     /// Redis's time, in microseconds.
     pub now_us: i64,
+    /// The generation that stands in Redis beside the unusable count; 0 if none does.
+    pub generation: i64,
     /// The start and the end of the current window; zeros for limits without windows.
     pub window: (i64, i64),
     /// The Redis that forgot the count.

@@ -40,6 +40,7 @@ mod place {
 
     pub mod forgot {
         pub const LIMIT: usize = 2;
+        pub const GENERATION: usize = 3;
         pub const WINDOW: usize = 4;
         pub const WINDOW_END: usize = 5;
         pub const SERVER: usize = 6;
@@ -180,6 +181,7 @@ fn forgotten(parts: &Parts<'_>, limits: &[Arc<Limit>]) -> Option<Forgotten> {
     Some(Forgotten {
         limit: Arc::clone(parts.limit(at::LIMIT, limits)?),
         now_us: parts.get(place::NOW)?,
+        generation: parts.get(at::GENERATION)?,
         window: (parts.get(at::WINDOW)?, parts.get(at::WINDOW_END)?),
         server: ServerId(parts.get(at::SERVER)?),
     })

@@ -65,6 +65,11 @@ impl Node {
         crash::point("adopting");
         let count = self.store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
         crash::point("adopted");
+        if forgotten.generation > count.generation {
+            // The database was restored from a backup, or somebody wrote into Redis. Redis takes no count of an older generation
+            // than its own, so its own must go. The count is unusable anyway.
+            self.bucket.forget(limit, forgotten.generation.saturating_add(1)).await?;
+        }
         let is_restored = self.bucket.restore(limit, &count).await?;
         if is_restored {
             crash::point("restored");

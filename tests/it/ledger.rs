@@ -114,8 +114,13 @@ async fn a_permit_of_another_service_may_open_a_second_after_it_was_written_down
         placement: Placement::Shared,
     };
     let now_us = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
-    let forgotten =
-        Forgotten { limit: Arc::new(limit.clone()), now_us, window: (0, 0), server: ServerId::default() };
+    let forgotten = Forgotten {
+        limit: Arc::new(limit.clone()),
+        now_us,
+        generation: 0,
+        window: (0, 0),
+        server: ServerId::default(),
+    };
     let tolerance = Duration::from_secs(5);
     scratch.store.adopt(&forgotten, "node-a", tolerance).await.unwrap();
     for (who, furthest) in [("refund_id", -300_000), ("caller", -1_150_000)] {

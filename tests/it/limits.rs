@@ -7,6 +7,7 @@ mod bursts;
 mod days;
 mod ended;
 mod in_memory;
+mod newer;
 mod refused;
 mod shares;
 

@@ -197,7 +197,8 @@ async fn with_a_generation_meanwhile<T>(
     let (name, ahead) = (LimitName::new("acme").unwrap(), Duration::from_millis(50));
     let limit = Arc::new(Limit { name, rule, ahead, placement: Placement::Shared });
     let window = (window_us, window_us + 1_000_000);
-    let forgotten = Forgotten { limit, now_us: window_us, window, server: ServerId::default() };
+    let forgotten =
+        Forgotten { limit, now_us: window_us, generation: 0, window, server: ServerId::default() };
     // The same number, in another transaction: `spending` waits until it is known whether that one commits.
     let mut holder = scratch.connect().await;
     holder.execute("begin").await.unwrap();

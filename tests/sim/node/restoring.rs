@@ -62,12 +62,17 @@ impl World<'_> {
                     self.stumble(n, purpose, channel_index, "hear what was adopted");
                     return Ok(true);
                 }
+                let is_newer = forgotten.generation > count.generation;
                 let restore = Chore::Restore(Arc::clone(&forgotten.limit), count);
                 let longest = self.plan.ledger;
                 let takes = if longest > 0 { self.rng.i64(longest / 3..=longest) } else { 0 };
                 let now = self.now();
                 let worker = self.nodes[n].worker(purpose, channel_index);
                 worker.chores.push_front(restore);
+                if is_newer {
+                    let next = forgotten.generation.saturating_add(1);
+                    worker.chores.push_front(Chore::Forget(Arc::clone(&forgotten.limit), next));
+                }
                 worker.chores_at = now + takes;
             }
             Chore::Restore(limit, count) => match bucket.restore(&limit, &count).await {
