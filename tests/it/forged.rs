@@ -100,6 +100,38 @@ async fn garbage_in_a_limits_hash_stops_nothing() {
     }
 }
 
+/// Numbers that no script takes for true, or that are as far ahead as a number can be.
+#[tokio::test]
+async fn numbers_far_ahead_stop_nothing() {
+    const TOO_FAR: &str = "9007199254740992"; // 2^53
+    const FURTHEST: &str = "9007199254740991";
+    for (rule, _) in rules() {
+        let scratch = Scratch::new().await;
+        let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
+        let mut limit = forger(&scratch).await;
+        let mut clock = Forger::over(scratch.redis().await, format!("{}:clock", scratch.key_prefix()));
+        scratch.insert("acme", "R-", 4).await;
+        until("the hash is there", async || scratch.bank.look(|l| l.all().len()) >= 4).await;
+        for (round, fields, number) in [
+            (0, ["rest_until", "turn", "telling_for"].as_slice(), TOO_FAR),
+            (1, ["generation"].as_slice(), TOO_FAR),
+            (2, ["turn", "telling_for", "generation"].as_slice(), FURTHEST),
+            (3, ["steps"].as_slice(), TOO_FAR),
+            (4, ["steps"].as_slice(), FURTHEST),
+        ] {
+            let forged: Vec<(&str, String)> =
+                fields.iter().map(|field| (*field, number.to_owned())).collect();
+            let to = if fields.contains(&"steps") { &mut clock } else { &mut limit };
+            to.set(&forged).await;
+            let before = scratch.bank.look(|l| l.all().len());
+            scratch.insert("acme", &format!("R-{round}-"), 2).await;
+            let goes_on = scratch.bank.until(Duration::from_mins(1), |l| l.all().len() >= before + 2).await;
+            assert!(goes_on, "{rule}: nothing goes after {fields:?} = {number}");
+        }
+        node.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn replies_that_name_permits_wrongly_raise_no_limit() {
     // Hours away from each other, and within the difference that clocks may have.

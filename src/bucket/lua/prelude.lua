@@ -10,10 +10,11 @@ local function now_us()
     return tonumber(t[1]) * 1000000 + tonumber(t[2])
 end
 
--- A stored text as a whole number from 0 to 2^53, or nil. Whatever else stands in Redis, a node did not write it.
+-- A stored text as a whole number from 0 to 2^53 - 1, or nil. Whatever else stands in Redis, a node did not write it.
+-- 2^53 itself is left out: to Lua 2^53 + 1 is the same number, so no generation would be greater.
 local function natural(text)
     local n = tonumber(text)
-    return n and n >= 0 and n <= 9007199254740992 and n == math.floor(n) and n or nil
+    return n and n >= 0 and n < 9007199254740992 and n == math.floor(n) and n or nil
 end
 
 -- Writes a number with all its digits. Lua's own conversion drops digits of times in us.

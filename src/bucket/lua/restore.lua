@@ -18,7 +18,7 @@ local limit = {key = KEYS[1], log = KEYS[2]}
 local now = now_us()
 local ledger = {tolerance = tonumber(ARGV[4]), window = tonumber(ARGV[5]), used = tonumber(ARGV[6]), rest = tonumber(ARGV[7]), history = {}}
 local set = redis.call("HMGET", KEYS[3], "steps", "at")
-local steps, stepped = natural(set[1]) or 0, natural(set[2])
+local steps, stepped = steps_of(KEYS[3], set[1], now), natural(set[2])
 local offset = admit[rule.algorithm].forgets and steps or 0
 for i = 10, #ARGV, 3 do
     -- No permit opens further ahead. A later time was written before the clock was set back.
@@ -32,7 +32,7 @@ for i = 10, #ARGV, 3 do
         -- say.
         counted = math.max(counted, math.min(counted + steps, now - offset))
     end
-    ledger.history[#ledger.history + 1] = {at = counted, count = tonumber(ARGV[i + 1])}
+    ledger.history[#ledger.history + 1] = {at = math.max(counted, 0), count = tonumber(ARGV[i + 1])}
 end
 local kept = redis.call("HMGET", limit.key, "rule", "generation", "server", "seen", "telling")
 local old = kept[1] and read_rule(kept[1])

@@ -8,7 +8,7 @@ local RARE = 500000 -- us; of permits this far apart, a node must not miss one b
 local function enter_all(first_key, first_arg, clock, now, tolerance)
     local limits = {}
     local kept = redis.call("HMGET", clock, "at", "steps")
-    local stepped, steps = natural(kept[1]), natural(kept[2]) or 0
+    local stepped, steps = natural(kept[1]), steps_of(clock, kept[2], now)
     if stepped and stepped > now then
         -- The clock was set back once more, and no node saw it.
         stepped = now
@@ -22,8 +22,15 @@ local function enter_all(first_key, first_arg, clock, now, tolerance)
         end
         -- After a step, permits of the old clock must close before the limit grants others.
         limit.quiet = stepped and stepped + admit[limit.rule.algorithm].rest(limit.rule) + limit.ahead + LONGEST_LEAD_TIME or 0
-        -- A time further ahead than any rest was written before the clock was set back.
-        limit.quiet = math.max(limit.quiet, math.min(limit.rest_until, now + 2 * LIFETIME + limit.ahead + LONGEST_LEAD_TIME))
+        -- A time further ahead than any rest was written before the clock was set back, or by somebody else. `ahead` is at most
+        -- half of `per`, and other nodes may have another one. The key gets the nearer time, because this bound moves with the
+        -- clock.
+        local longest, longest_ahead = 2 * LIFETIME + LONGEST_LEAD_TIME, math.floor(limit.rule.per / 2)
+        if limit.rest_until > now + longest + longest_ahead then
+            limit.rest_until = now + longest + math.min(limit.ahead, longest_ahead)
+            redis.call("HSET", limit.key, "rest_until", whole(limit.rest_until))
+        end
+        limit.quiet = math.max(limit.quiet, limit.rest_until)
         limits[i] = limit
     end
     return limits

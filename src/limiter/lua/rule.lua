@@ -112,6 +112,22 @@ local function server_id()
     return process .. (string.match(redis.call("INFO", "replication"), "master_replid:(%w+)") or "")
 end
 
+-- The longest time for which a permit counts, in us: 31 days, half of that as lateness, and one segment of the same length
+-- (`Rule::memory`).
+local LONGEST_MEMORY = 93 * 86400000000
+
+-- By how much Redis's clock was set forward in total, as the key `clock` says it. So much that times before it would be
+-- negative stands there only if the clock began near 1970, or if somebody wrote it. Then the script deletes it, and each limit
+-- that counted by it is restored from the ledger: see `moved` in `enter`.
+local function steps_of(clock, kept, now)
+    local steps = natural(kept) or 0
+    if steps > 0 and steps > now - LONGEST_MEMORY then
+        redis.call("HDEL", clock, "steps")
+        return 0
+    end
+    return steps
+end
+
 -- Finds the effective rule of a limit, and the count under it.
 -- limit: {key, log, proposed (rule as JSON), ahead, edges}; gains rule, generation, rest_until, state, offset.
 -- steps: by how much Redis's clock was set forward in total. Algorithms with `forgets`, whose counts become too
