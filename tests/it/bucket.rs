@@ -2,6 +2,7 @@
 
 mod forged;
 mod groups;
+mod long_log;
 mod restoring;
 mod shares;
 mod token_bucket;

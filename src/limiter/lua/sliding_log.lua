@@ -37,25 +37,51 @@ local function total_at(state, at)
     return math.max(state.gone, tonumber(entry) or 0)
 end
 
+-- The moment of the first entry with a total above `least`, which lies after `from` and not after `to`. It halves the time between
+-- the two, so it makes few calls, however many entries there are.
+local function moment_above(state, least, from, to)
+    while to - from > 1 do
+        local middle = math.floor((from + to) / 2)
+        if total_at(state, middle) > least then
+            to = middle
+        else
+            from = middle
+        end
+    end
+    return to
+end
+
+-- So many entries one call reads. After a reload to a much lower number, the entry in question lies far behind the first one.
+local MOST_READ = 100
+
 function sliding_log.next(rule, state, at)
     local span = rule.per + rule.lateness
     local out = total_at(state, at - span)
     local excess = state.total - out - rule.permits
+    local least = out + excess
     if excess < 0 then
         at = in_group(rule, state, at)
         return at, at + rule.life
     end
     -- The permit opens when enough of the oldest entries are too old to count.
-    local entries = redis.call("ZRANGEBYSCORE", state.log, "(" .. whole(at - span), "+inf", "WITHSCORES", "LIMIT", 0, excess + 1)
+    local entries = redis.call("ZRANGEBYSCORE", state.log, "(" .. whole(at - span), "+inf", "WITHSCORES", "LIMIT", 0, math.min(excess + 1, MOST_READ))
+    local opens
     for i = 1, #entries, 2 do
-        if tonumber(entries[i]) > out + excess then
-            at = in_group(rule, state, tonumber(entries[i + 1]) + span)
-            return at, at + rule.life
+        if (tonumber(entries[i]) or 0) > least then
+            opens = tonumber(entries[i + 1])
+            break
         end
+    end
+    if not opens and #entries == 2 * MOST_READ and total_at(state, state.last) > least then
+        opens = moment_above(state, least, tonumber(entries[#entries]) - 1, state.last)
+    end
+    if opens then
+        at = in_group(rule, state, opens + span)
+        return at, at + rule.life
     end
     -- The rest of the entries was granted in this call, and is not in the log yet.
     for _, group in ipairs(state.fresh) do
-        if group.total > out + excess then
+        if group.total > least then
             at = in_group(rule, state, group.at + span)
             return at, at + rule.life
         end
