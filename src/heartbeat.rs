@@ -6,6 +6,7 @@
 //! It also reserves this node's shares of limits, once a second. That is no hint: a node uses no share that it could not
 //! reserve again within five seconds.
 
+mod lateness;
 mod shares;
 
 use std::collections::{HashMap, HashSet};
@@ -21,6 +22,7 @@ use crate::node::running::Running;
 use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Liveness, RedisTime, ReservedShare, StoreError};
 use crate::telemetry::chain;
+use lateness::{Certainty, Lateness};
 
 /// The heartbeat loop.
 #[derive(Debug)]
@@ -33,12 +35,7 @@ pub struct Heartbeat {
     differing: Vec<String>,
     /// How many other nodes lived when last compared.
     others: usize,
-    /// When Postgres last took this node's liveness row.
-    written_at: Option<Instant>,
-    /// Whether the last heartbeat was late.
-    is_late: bool,
-    /// Until then a node that seems to have left may only be late itself.
-    unsure_until: Option<Instant>,
+    lateness: Lateness,
     /// The limits of which this node has no share, and why, as last logged.
     without_share: HashMap<LimitName, ReservedShare>,
     /// Whether another transaction holds a lock on shares that this node asked for.
@@ -58,14 +55,6 @@ impl Heartbeat {
     const PERIOD: Duration = Duration::from_millis(400);
     /// How often, at most, to write the liveness row.
     const WRITE_EVERY: Duration = Duration::from_secs(1);
-    /// How long after its heartbeat a node counts as living: as in `heartbeat.sql`.
-    const LIVES: Duration = Duration::from_secs(4);
-    /// A heartbeat that comes so long after the last one is late. It is less than the life of a row: the row of another node may
-    /// have been older than this node's row when an outage began.
-    const IS_LATE: Duration = Duration::from_secs(2);
-    /// So long after a late heartbeat every living node has written its row again: a node gives a lost answer up after 4 s, and its
-    /// next heartbeat follows within 1.4 s.
-    const SURE_AFTER: Duration = Duration::from_secs(6);
     /// Every fifth heartbeat carries the status report, which can be long. So does one heartbeat between two of these,
     /// after something began or ceased to bind a channel.
     const REPORT_EVERY: u32 = 5;
@@ -80,9 +69,7 @@ impl Heartbeat {
             heartbeats: 0,
             differing: Vec::new(),
             others: 0,
-            written_at: None,
-            is_late: false,
-            unsure_until: None,
+            lateness: Lateness::default(),
             without_share: HashMap::new(),
             locked_shares: Failing::default(),
             shares_from: 0,
@@ -94,12 +81,12 @@ impl Heartbeat {
 
     pub async fn run(mut self) {
         let mut failing = Failing::default();
-        let mut last_written: Option<Instant> = None;
+        let mut last_try: Option<Instant> = None;
         loop {
             let pass = self.node.progress.pass("heartbeat");
             let mut done = self.read_suspensions().await;
-            if done.is_ok() && last_written.is_none_or(|at| at.elapsed() >= Self::WRITE_EVERY) {
-                last_written = Some(Instant::now());
+            if done.is_ok() && last_try.is_none_or(|at| at.elapsed() >= Self::WRITE_EVERY) {
+                last_try = Some(Instant::now());
                 done = self.write_liveness().await;
             }
             drop(pass);
@@ -161,27 +148,6 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// Notes that Postgres took a heartbeat. Answers whether a node that seems to have left has left.
-    ///
-    /// After an outage of Postgres the rows of all nodes are old, so living nodes seem to have left until their own next heartbeat.
-    /// A node whose own heartbeat was late therefore waits until the others had the time for theirs. It waits once: a node whose
-    /// heartbeats are always late compares what it sees after that, and does the work of the leading node.
-    fn is_sure_who_lives(&mut self) -> bool {
-        let now = Instant::now();
-        let since_last = self.written_at.replace(now).map_or(Duration::ZERO, |last| now.duration_since(last));
-        let was_late = std::mem::replace(&mut self.is_late, since_last > Self::IS_LATE);
-        // One heartbeat between two outages of Postgres makes nobody sure.
-        let begins = self.is_late && !was_late || since_last > Self::SURE_AFTER;
-        if begins {
-            self.unsure_until = Some(now + Self::SURE_AFTER);
-        }
-        // Otherwise two nodes with slow heartbeats could each take the other for gone, and publish their limits in turn.
-        if begins || since_last > Self::LIVES {
-            self.node.restart_leading();
-        }
-        self.unsure_until.is_none_or(|until| now >= until)
-    }
-
     /// Writes the liveness row, learns which other nodes live, and does the work that goes with each heartbeat.
     async fn write_liveness(&mut self) -> Result<(), StoreError> {
         let running = self.node.running();
@@ -208,7 +174,10 @@ impl Heartbeat {
         };
         let peers = self.node.store.heartbeat(&liveness).await?;
         self.node.note_heartbeat();
-        let is_sure = self.is_sure_who_lives();
+        let Certainty { is_sure, restarts_lead } = self.lateness.note(Instant::now());
+        if restarts_lead {
+            self.node.restart_leading();
+        }
         if reports {
             (self.bound, self.has_reported_early) = (bound, !is_regular);
         }
