@@ -5,6 +5,7 @@
 pub mod breakers;
 pub mod effective_limits;
 mod late_answers;
+pub mod liveness;
 pub mod meter;
 mod own_shares;
 pub mod progress;
@@ -137,9 +138,6 @@ impl Node {
     /// How many times a caller asks Redis for permits when Redis must be restored from the ledger first.
     pub const TRIES: u32 = 20;
 
-    /// After this time without a heartbeat, Postgres takes no writes from this node.
-    const HEARTBEAT_IS_LATE: Duration = Duration::from_secs(5);
-
     /// A node called `name` that does not lead yet.
     pub fn new(name: &str, store: Store, bucket: Bucket, metrics: Arc<Metrics>) -> Self {
         NodeState::new(name, store, bucket, metrics).into()
@@ -171,7 +169,7 @@ impl Node {
 
     /// Whether Postgres took this node's liveness row lately. A heartbeat comes every second.
     pub fn writes_to_postgres(&self) -> bool {
-        self.heartbeat_at.locked().is_some_and(|at| at.elapsed() < Self::HEARTBEAT_IS_LATE)
+        self.heartbeat_at.locked().is_some_and(|at| at.elapsed() < liveness::NO_WRITES_AFTER)
     }
 
     /// The channels and limits that this node runs now.

@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 
 use crate::config::Config;
 use crate::failing::Failing;
+use crate::node::liveness::{CALM, HAS_SEEN_ALL};
 use crate::node::running::Running;
 use crate::node::{Node, jittered};
 use crate::refund::{AmountBounds, LimitName};
@@ -113,10 +114,6 @@ pub(super) struct Publisher {
 
 impl Publisher {
     const PERIOD: Duration = Duration::from_secs(3);
-    /// A node that has led for so long has read the heartbeats of all living nodes.
-    const HAS_SEEN_ALL: Duration = Duration::from_secs(5);
-    /// A node whose heartbeats are late is seen again within this time. It may run a newer file.
-    const CALM: Duration = Duration::from_secs(10);
 
     pub fn new(node: Node, publishing: Publishing) -> Self {
         Publisher { node, publishing, seen: None, calm_since: None }
@@ -134,7 +131,7 @@ impl Publisher {
                 self.calm_since = None;
                 continue;
             }
-            if self.calm_since.get_or_insert_with(Instant::now).elapsed() < Self::CALM {
+            if self.calm_since.get_or_insert_with(Instant::now).elapsed() < CALM {
                 continue;
             }
             let done = tokio::select! {
@@ -157,7 +154,7 @@ impl Publisher {
     /// Whether this node leads, and every living node runs what it runs.
     fn speaks_for_all(&self) -> bool {
         let node = &self.node;
-        let has_seen_all = node.leads_for().is_some_and(|led| led >= Self::HAS_SEEN_ALL);
+        let has_seen_all = node.leads_for().is_some_and(|led| led >= HAS_SEEN_ALL);
         has_seen_all && node.writes_to_postgres() && !node.differs.load(Ordering::Relaxed)
     }
 

@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::node::liveness::{IS_LATE, LIVES, SURE_AFTER};
+
 /// What this node's heartbeats say about what it knows of the other nodes.
 #[derive(Debug, Default)]
 pub(super) struct Lateness {
@@ -27,29 +29,20 @@ pub(super) struct Certainty {
 }
 
 impl Lateness {
-    /// How long after its heartbeat a node counts as living: as in `heartbeat.sql`.
-    const LIVES: Duration = Duration::from_secs(4);
-    /// A heartbeat that comes so long after the last one is late. It is less than the life of a row: the row of another node may
-    /// have been older than this node's row when an outage began.
-    const IS_LATE: Duration = Duration::from_secs(2);
-    /// So long after a late heartbeat every living node has written its row again: a node gives a lost answer up after 4 s, and its
-    /// next heartbeat follows within 1.4 s.
-    const SURE_AFTER: Duration = Duration::from_secs(6);
-
     /// Notes that Postgres took a heartbeat.
     pub fn note(&mut self, now: Instant) -> Certainty {
         let since_last = self.last.replace(now).map_or(Duration::ZERO, |last| now.duration_since(last));
-        let is_late = since_last > Self::IS_LATE;
+        let is_late = since_last > IS_LATE;
         let was_late = std::mem::replace(&mut self.was_late, is_late);
         // One heartbeat between two outages of Postgres makes nobody sure.
-        let begins = is_late && !was_late || since_last > Self::SURE_AFTER;
+        let begins = is_late && !was_late || since_last > SURE_AFTER;
         if begins {
-            self.unsure_until = Some(now + Self::SURE_AFTER);
+            self.unsure_until = Some(now + SURE_AFTER);
         }
         Certainty {
             is_sure: self.unsure_until.is_none_or(|until| now >= until),
             // Otherwise two nodes with slow heartbeats could each take the other for gone, and publish their limits in turn.
-            restarts_lead: begins || since_last > Self::LIVES,
+            restarts_lead: begins || since_last > LIVES,
         }
     }
 }

@@ -6,13 +6,11 @@ use super::Recovery;
 use super::first_failure::FirstFailure;
 use crate::channel::Channel;
 use crate::lock::Lock;
+use crate::node::liveness::JUDGES_AFTER;
 use crate::node::restoring::ServerError;
 use crate::store::Rotation;
 
 impl Recovery {
-    /// After an outage of Postgres every node looks dead. So the leader waits this long before it forgets nodes and
-    /// retires channels. Each living node writes several heartbeats meanwhile.
-    const JUDGES_AFTER: Duration = Duration::from_secs(10);
     /// How often to rotate the journal. Looking for open refunds in a month may read the index of a long backlog.
     const ROTATE_EVERY: Duration = Duration::from_hours(1);
     /// The wait before the next try, when somebody used a table that was to be made or dropped.
@@ -34,7 +32,7 @@ impl Recovery {
                 "Ended {ended} proposals: nobody approved them in time, or before their refunds changed"
             );
         }
-        if led_for >= Self::JUDGES_AFTER {
+        if led_for >= JUDGES_AFTER {
             first.go_on(self.part(store.delete_dead_nodes()).await)?;
             for channel in first.go_on(self.part(store.retire_channels()).await)?.unwrap_or_default() {
                 tracing::info!(
