@@ -1,4 +1,4 @@
-//! The heartbeat: writes this node's liveness row every second, and reads the suspended channels twice a second.
+//! The heartbeat: writes this node's liveness row every second, and reads the suspended channels every 400 ms.
 //!
 //! Both are hints, and no promise depends on them. A node that others take for dead keeps its leases. The claim
 //! checks for itself in Postgres whether a channel is suspended.
@@ -7,11 +7,11 @@
 //! reserve again within five seconds.
 
 mod lateness;
+mod peers;
 mod shares;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::bucket::BucketKind;
@@ -20,9 +20,10 @@ use crate::node::Node;
 use crate::node::meter::Binds;
 use crate::node::running::Running;
 use crate::refund::{ChannelName, LimitName};
-use crate::store::{ClockWitness, Liveness, RedisTime, ReservedShare, StoreError};
+use crate::store::{ClockWitness, Liveness, NodeReport, Peers, RedisTime, ReservedShare, StoreError};
 use crate::telemetry::chain;
 use lateness::{Certainty, Lateness};
+use peers::KnownPeers;
 
 /// The heartbeat loop.
 #[derive(Debug)]
@@ -32,9 +33,7 @@ pub struct Heartbeat {
     /// The configuration of which Postgres has the channels and the settings; `None` if it has those of none.
     written: Option<Arc<Running>>,
     heartbeats: u32,
-    differing: Vec<String>,
-    /// How many other nodes lived when last compared.
-    others: usize,
+    peers: KnownPeers,
     lateness: Lateness,
     /// The limits of which this node has no share, and why, as last logged.
     without_share: HashMap<LimitName, ReservedShare>,
@@ -46,8 +45,14 @@ pub struct Heartbeat {
     bound: HashSet<ChannelName>,
     /// Whether a report came before its time since the last regular one.
     has_reported_early: bool,
-    /// A living node that cannot share this node's buckets, as last logged.
-    incompatible: Option<String>,
+}
+
+/// A status report that is due.
+struct DueReport {
+    report: NodeReport,
+    /// The channels that something binds.
+    bound: HashSet<ChannelName>,
+    is_regular: bool,
 }
 
 impl Heartbeat {
@@ -67,15 +72,13 @@ impl Heartbeat {
             bucket,
             written: None,
             heartbeats: 0,
-            differing: Vec::new(),
-            others: 0,
+            peers: KnownPeers::default(),
             lateness: Lateness::default(),
             without_share: HashMap::new(),
             locked_shares: Failing::default(),
             shares_from: 0,
             bound: HashSet::new(),
             has_reported_early: false,
-            incompatible: None,
         }
     }
 
@@ -151,37 +154,12 @@ impl Heartbeat {
     /// Writes the liveness row, learns which other nodes live, and does the work that goes with each heartbeat.
     async fn write_liveness(&mut self) -> Result<(), StoreError> {
         let running = self.node.running();
-        let digest = &running.digest;
-        let is_written = self.written.as_ref().is_some_and(|written| Arc::ptr_eq(written, &running));
-        let channels: Option<Vec<ChannelName>> = (!is_written).then(|| running.names().cloned().collect());
-        let bound = self.node.status_report.bound().into_iter().filter(|(_, binds)| *binds != Binds::Nothing);
-        let bound: HashSet<ChannelName> = bound.map(|(channel, _)| channel).collect();
-        let is_regular = self.heartbeats.is_multiple_of(Self::REPORT_EVERY);
-        // With many channels something changes all the time, so only one such report comes between two regular ones.
-        let is_early = bound != self.bound && !self.has_reported_early;
-        let reports = is_regular || is_early;
-        let redis_trouble = self.node.bucket.trouble();
-        let status_report = reports.then(|| self.node.status_report.report(redis_trouble.as_deref()));
-        self.heartbeats = self.heartbeats.wrapping_add(1);
-        let liveness = Liveness {
-            node: &self.node.name,
-            channels: channels.as_deref(),
-            config_digest: digest,
-            redis_is_away: redis_trouble.is_some(),
-            bucket: self.bucket,
-            status_report: status_report.as_ref(),
-            settings: (!is_written).then_some(&running.settings),
-        };
-        let peers = self.node.store.heartbeat(&liveness).await?;
+        let peers = self.write_row(&running).await?;
         self.node.note_heartbeat();
         let Certainty { is_sure, restarts_lead } = self.lateness.note(Instant::now());
         if restarts_lead {
             self.node.restart_leading();
         }
-        if reports {
-            (self.bound, self.has_reported_early) = (bound, !is_regular);
-        }
-        self.written = peers.is_known.then(|| Arc::clone(&running));
         let (watched, read) = tokio::join!(self.watch_clock(peers.leads), self.node.bucket.watch_clocks());
         watched?;
         if let Err(error) = read {
@@ -193,47 +171,46 @@ impl Heartbeat {
         if self.heartbeats.is_multiple_of(Self::SHARE_DAYS_EVERY) {
             self.node.share_days(&running.limits).await?;
         }
-        if !is_sure {
-            return Ok(());
-        }
-        if peers.incompatible != self.incompatible {
-            if let Some(other) = &peers.incompatible {
-                tracing::error!(
-                    other,
-                    "Node {other} runs beside this one, and a bucket in memory cannot be shared: stop one of them; the ledger keeps the limits meanwhile"
-                );
-            }
-            self.incompatible = peers.incompatible;
-        }
-        // Loops that wait for a limit ask again when a node has left, and when files begin to differ.
-        let differs = !peers.differing.is_empty();
-        let began_to_differ = !self.node.differs.swap(differs, Ordering::Relaxed) && differs;
-        if peers.others < self.others || began_to_differ {
-            self.node.departures.send_modify(|times| *times += 1);
-        }
-        self.others = peers.others;
-        // If all nodes have the same file, no stricter rule is another node's. Names with a dot are shares and slowed limits.
-        let is_run = |limit: &LimitName| {
-            running.limits.iter().any(|own| {
-                let rest = limit.as_str().strip_prefix(own.name.as_str());
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-            })
-        };
-        let can_rule = |limit: &LimitName| self.without_share.contains_key(limit) || differs && is_run(limit);
-        for limit in self.node.status_report.end_stricter_rules(can_rule) {
-            self.node.metrics.limit_has_stricter_rule(&limit, false);
-        }
-        if peers.differing != self.differing {
-            if peers.differing.is_empty() {
-                tracing::info!("All living nodes run the same channels and limits again");
-            } else {
-                tracing::warn!(
-                    nodes = peers.differing.join(", "),
-                    "Other nodes run other channels or limits than this one: reload them all from one file"
-                );
-            }
-            self.differing = peers.differing;
+        if is_sure {
+            self.compare_with(peers, &running);
         }
         Ok(())
+    }
+
+    /// Writes the liveness row, with what changed since Postgres took it last. Answers the other living nodes.
+    async fn write_row(&mut self, running: &Arc<Running>) -> Result<Peers, StoreError> {
+        let is_written = self.written.as_ref().is_some_and(|written| Arc::ptr_eq(written, running));
+        let channels: Option<Vec<ChannelName>> = (!is_written).then(|| running.names().cloned().collect());
+        let redis_trouble = self.node.bucket.trouble();
+        let due = self.report_if_due(redis_trouble.as_deref());
+        self.heartbeats = self.heartbeats.wrapping_add(1);
+        let liveness = Liveness {
+            node: &self.node.name,
+            channels: channels.as_deref(),
+            config_digest: &running.digest,
+            redis_is_away: redis_trouble.is_some(),
+            bucket: self.bucket,
+            status_report: due.as_ref().map(|due| &due.report),
+            settings: (!is_written).then_some(&running.settings),
+        };
+        let peers = self.node.store.heartbeat(&liveness).await?;
+        if let Some(DueReport { bound, is_regular, .. }) = due {
+            (self.bound, self.has_reported_early) = (bound, !is_regular);
+        }
+        self.written = peers.is_known.then(|| Arc::clone(running));
+        Ok(peers)
+    }
+
+    /// The status report, if this heartbeat carries one.
+    fn report_if_due(&self, redis_trouble: Option<&str>) -> Option<DueReport> {
+        let bound = self.node.status_report.bound().into_iter().filter(|(_, binds)| *binds != Binds::Nothing);
+        let bound: HashSet<ChannelName> = bound.map(|(channel, _)| channel).collect();
+        let is_regular = self.heartbeats.is_multiple_of(Self::REPORT_EVERY);
+        // With many channels something changes all the time, so only one such report comes between two regular ones.
+        let is_early = bound != self.bound && !self.has_reported_early;
+        (is_regular || is_early).then(|| {
+            let report = self.node.status_report.report(redis_trouble);
+            DueReport { report, bound, is_regular }
+        })
     }
 }
