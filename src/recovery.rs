@@ -15,7 +15,6 @@ mod sealing;
 mod warnings;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::bucket::{End, Purpose};
@@ -40,11 +39,11 @@ pub struct Recovery {
     wake_ups: WakeUps,
     keep: Keep,
     /// The earliest moment to look at the backlogs again.
-    watch_at: Mutex<Instant>,
-    overdue: Mutex<OverdueLook>,
-    lapsing: Mutex<Lapsing>,
+    watch_at: Instant,
+    overdue: OverdueLook,
+    lapsing: Lapsing,
     /// The earliest moment to rotate the journal's months again.
-    rotate_journal_at: Mutex<Instant>,
+    rotate_journal_at: Instant,
     sealer: Sealer,
 }
 
@@ -94,20 +93,20 @@ impl Recovery {
     const HOUSEKEEPING: Duration = Duration::from_secs(20);
 
     pub fn new(node: Node, wake_ups: WakeUps, keep: Keep) -> Self {
-        let now = || Mutex::new(Instant::now());
+        let now = Instant::now();
         Recovery {
             node,
             wake_ups,
             keep,
-            watch_at: now(),
-            overdue: Mutex::default(),
-            lapsing: Mutex::default(),
-            rotate_journal_at: now(),
+            watch_at: now,
+            overdue: OverdueLook::default(),
+            lapsing: Lapsing::default(),
+            rotate_journal_at: now,
             sealer: Sealer::default(),
         }
     }
 
-    pub async fn run(self) {
+    pub async fn run(mut self) {
         let mut failing = Failing::default();
         let mut kept_house = Instant::now();
         while !self.node.stop.is_cancelled() {
@@ -133,24 +132,17 @@ impl Recovery {
     }
 
     /// Seals the journal, and does the housekeeping when it is due.
-    async fn look_after_evidence(&self, kept_house: &mut Instant) -> Result<(), ServerError> {
+    async fn look_after_evidence(&mut self, kept_house: &mut Instant) -> Result<(), ServerError> {
         let mut first = FirstFailure::default();
-        first.go_on(self.part(self.sealer.seal(&self.node.store)).await)?;
-        first.go_on(self.part(self.sealer.log_heads(&self.node.store)).await)?;
+        first.go_on(part(&self.node, self.sealer.seal(&self.node.store)).await)?;
+        first.go_on(part(&self.node, self.sealer.log_heads(&self.node.store)).await)?;
         if kept_house.elapsed() >= Self::HOUSEKEEPING {
             *kept_house = Instant::now();
             let led_for = self.node.leads_for().unwrap_or_default();
-            first.go_on(self.part(self.look_ahead()).await)?;
+            first.go_on(part(&self.node, self.look_ahead()).await)?;
             first.go_on(self.keep_house(led_for).await)?;
         }
         first.or(())
-    }
-
-    /// Does one part of a round, as a pass of its own. Each statement may take half a minute, and a round has many. So
-    /// only a part that does not end counts as stuck.
-    async fn part<T>(&self, work: impl Future<Output = T>) -> T {
-        let _pass = self.node.progress.pass("recovery");
-        work.await
     }
 
     /// Does one round.
@@ -158,15 +150,17 @@ impl Recovery {
     /// # Errors
     /// The first failure. A part that failed is left for the next round, and the other parts are done. While Postgres
     /// is away, all of the rest is left.
-    pub async fn pass(&self) -> Result<Report, ServerError> {
+    pub async fn pass(&mut self) -> Result<Report, ServerError> {
         let (mut report, mut first) = (Report::default(), FirstFailure::default());
-        let store = &self.node.store;
-        first.go_on(self.part(store.end_pauses()).await)?;
+        let node = self.node.clone();
+        let store = &node.store;
+        first.go_on(part(&node, store.end_pauses()).await)?;
         // Do the rows first: that works without Redis.
         first.go_on(self.lapse(&mut report).await)?;
         first.go_on(self.fail_late(&mut report).await)?;
-        let planned = first.go_on(self.part(store.plan_inquiries(Self::AT_ONCE)).await)?.unwrap_or_default();
-        let dropped = first.go_on(self.part(store.drop_plans(Self::AT_ONCE)).await)?.unwrap_or_default();
+        let planned =
+            first.go_on(part(&node, store.plan_inquiries(Self::AT_ONCE)).await)?.unwrap_or_default();
+        let dropped = first.go_on(part(&node, store.drop_plans(Self::AT_ONCE)).await)?.unwrap_or_default();
         if planned + dropped > 0 {
             tracing::info!(
                 planned,
@@ -174,16 +168,16 @@ impl Recovery {
                 "Planned inquiries about {planned} more refunds, and dropped the inquiries about {dropped}"
             );
         }
-        let shown = first.go_on(self.part(store.show_moved(Self::AT_ONCE)).await)?;
+        let shown = first.go_on(part(&node, store.show_moved(Self::AT_ONCE)).await)?;
         report.note_shown(shown);
-        let shown = first.go_on(self.part(store.show_unknown(Self::AT_ONCE)).await)?;
+        let shown = first.go_on(part(&node, store.show_unknown(Self::AT_ONCE)).await)?;
         report.note_shown(shown);
-        let shown = first.go_on(self.part(store.show_accepted(Self::AT_ONCE)).await)?;
+        let shown = first.go_on(part(&node, store.show_accepted(Self::AT_ONCE)).await)?;
         report.note_shown(shown);
-        let shown = first.go_on(self.part(self.show_overdue()).await)?;
+        let shown = first.go_on(part(&node, self.show_overdue()).await)?;
         report.note_shown(shown);
         report.stranded = first.go_on(self.bring_back_stranded().await)?.unwrap_or_default();
-        first.go_on(self.part(self.watch_backlogs()).await)?;
+        first.go_on(part(&node, self.watch_backlogs()).await)?;
         first.or(report)
     }
 
@@ -191,11 +185,11 @@ impl Recovery {
     async fn fail_late(&self, report: &mut Report) -> Result<(), StoreError> {
         let began = Instant::now();
         loop {
-            let expired = self.part(self.node.store.fail_past_deadline(Self::AT_ONCE)).await?;
+            let expired = part(&self.node, self.node.store.fail_past_deadline(Self::AT_ONCE)).await?;
             for (id, channel) in &expired {
                 tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} could not be sent by its deadline and failed");
             }
-            self.part(self.withdraw(&expired)).await;
+            part(&self.node, self.withdraw(&expired)).await;
             report.expired += expired.len();
             if expired.len() < Self::AT_ONCE as usize || began.elapsed() > Self::LONGEST_PART {
                 return Ok(());
@@ -228,9 +222,9 @@ impl Recovery {
     /// Puts stranded refunds back: those that are due before the first id of their bucket and are not in it. They go
     /// to the front. The due poller and the feeder look after empty and low buckets.
     async fn bring_back_stranded(&self) -> Result<u64, ServerError> {
-        let due = self.part(self.node.store.channels_with_due()).await?;
+        let due = part(&self.node, self.node.store.channels_with_due()).await?;
         let due: Vec<ChannelName> = due.iter().filter_map(|name| ChannelName::new(name).ok()).collect();
-        let buckets = self.part(self.node.bucket.survey(Purpose::Send, &due)).await;
+        let buckets = part(&self.node, self.node.bucket.survey(Purpose::Send, &due)).await;
         let (mut total, mut away) = (0, None);
         let mut heads = Vec::with_capacity(due.len());
         for (channel, bucket) in due.iter().zip(buckets) {
@@ -240,10 +234,11 @@ impl Recovery {
             }
         }
         for heads in heads.chunks(Self::BUCKETS_AT_ONCE) {
-            for (channel, left) in self.part(self.node.store.left_before(heads, Self::AT_ONCE)).await? {
+            for (channel, left) in part(&self.node, self.node.store.left_before(heads, Self::AT_ONCE)).await?
+            {
                 crash::point("bringing_back");
                 let fill = self.node.bucket.fill(&channel, &left, End::Front, self.wake_ups.capacity());
-                let added = match self.part(fill).await {
+                let added = match part(&self.node, fill).await {
                     Ok(added) => added,
                     // Each further channel would wait a second for the same server.
                     Err(error) if self.node.bucket.is_away_by(&error) => return Err(error.into()),
@@ -265,4 +260,11 @@ impl Recovery {
             None => Ok(total),
         }
     }
+}
+
+/// Does one part of a round, as a pass of its own. Each statement may take half a minute, and a round has many. So
+/// only a part that does not end counts as stuck.
+async fn part<T>(node: &Node, work: impl Future<Output = T>) -> T {
+    let _pass = node.progress.pass("recovery");
+    work.await
 }

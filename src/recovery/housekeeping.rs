@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::Recovery;
 use super::first_failure::FirstFailure;
+use super::{Recovery, part};
 use crate::channel::Channel;
-use crate::lock::Lock;
 use crate::node::liveness::JUDGES_AFTER;
 use crate::node::restoring::ServerError;
 use crate::store::Rotation;
@@ -22,10 +21,11 @@ impl Recovery {
     ///
     /// # Errors
     /// The first failure. What failed waits for the next call; while Postgres is away, so does the rest.
-    pub async fn keep_house(&self, led_for: Duration) -> Result<(), ServerError> {
-        let (store, mut first) = (&self.node.store, FirstFailure::default());
-        first.go_on(self.part(store.clear_cooling()).await)?;
-        let ended = first.go_on(self.part(store.expire_proposals()).await)?;
+    pub async fn keep_house(&mut self, led_for: Duration) -> Result<(), ServerError> {
+        let node = self.node.clone();
+        let (store, mut first) = (&node.store, FirstFailure::default());
+        first.go_on(part(&node, store.clear_cooling()).await)?;
+        let ended = first.go_on(part(&node, store.expire_proposals()).await)?;
         if let Some(ended) = ended.filter(|ended| *ended > 0) {
             tracing::info!(
                 proposals = ended,
@@ -33,8 +33,8 @@ impl Recovery {
             );
         }
         if led_for >= JUDGES_AFTER {
-            first.go_on(self.part(store.delete_dead_nodes()).await)?;
-            for channel in first.go_on(self.part(store.retire_channels()).await)?.unwrap_or_default() {
+            first.go_on(part(&node, store.delete_dead_nodes()).await)?;
+            for channel in first.go_on(part(&node, store.retire_channels()).await)?.unwrap_or_default() {
                 tracing::info!(
                     channel.name = channel,
                     "No node runs channel `{channel}` any more; new refunds for it are refused"
@@ -43,15 +43,15 @@ impl Recovery {
         }
         // Never forget permits of a window that still runs, even if a reload made the window longer.
         let longest = {
-            let running = self.node.running();
+            let running = node.running();
             let asking = |c: &Channel| c.inquiry.as_ref().and_then(|i| i.limits.clone()).unwrap_or_default();
             let all = running.channels.iter().flat_map(|c| c.limits.iter().cloned().chain(asking(c)));
             all.map(|limit| limit.rule.memory()).max().unwrap_or_default()
         };
         // Other nodes may have limits that this node's file lacks, or limits with longer windows.
         let wanted = self.keep.permits.max(longest * 2);
-        if let Some(keep) = first.go_on(self.part(store.permits_are_kept_for(wanted)).await)? {
-            let dropped = first.go_on(self.part(store.rotate_permits(keep)).await)?;
+        if let Some(keep) = first.go_on(part(&node, store.permits_are_kept_for(wanted)).await)? {
+            let dropped = first.go_on(part(&node, store.rotate_permits(keep)).await)?;
             if let Some(dropped) = dropped.filter(|dropped| *dropped > 0) {
                 tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");
             }
@@ -60,31 +60,30 @@ impl Recovery {
             first.go_on(self.rotate_journal(attempts).await)?;
         }
         if let Some(keep) = self.keep.events {
-            first.go_on(self.part(store.forget_events(keep)).await)?;
+            first.go_on(part(&node, store.forget_events(keep)).await)?;
         }
         // Do this last: it takes longest when many refunds have ended.
-        first.go_on(self.part(store.count_ended()).await)?;
+        first.go_on(part(&node, store.count_ended()).await)?;
         first.or(())
     }
 
     /// Makes the journal's next months and drops the months that ended longer than `keep` ago.
-    async fn rotate_journal(&self, keep: Option<Duration>) -> Result<(), ServerError> {
+    async fn rotate_journal(&mut self, keep: Option<Duration>) -> Result<(), ServerError> {
         let now = Instant::now();
-        if now < *self.rotate_journal_at.locked() {
+        if now < self.rotate_journal_at {
             return Ok(());
         }
-        let next_at = |at| *self.rotate_journal_at.locked() = at;
-        next_at(now + Self::ROTATE_AGAIN);
-        let mut rotation = self.part(self.node.store.rotate_attempts(None)).await?;
+        self.rotate_journal_at = now + Self::ROTATE_AGAIN;
+        let mut rotation = part(&self.node, self.node.store.rotate_attempts(None)).await?;
         // Make the next months first. Looking at the months that are over may take long.
         if keep.is_some() {
             let made = rotation.done;
-            rotation = self.part(self.node.store.rotate_attempts(keep)).await?;
+            rotation = part(&self.node, self.node.store.rotate_attempts(keep)).await?;
             rotation.done &= made;
         }
         let Rotation { done, dropped, kept_month } = rotation;
         if done {
-            next_at(now + Self::ROTATE_EVERY);
+            self.rotate_journal_at = now + Self::ROTATE_EVERY;
         }
         if dropped > 0 {
             tracing::info!(months = dropped, "Forgot {dropped} months of the journal of attempts");

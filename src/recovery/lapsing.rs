@@ -3,9 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::{Recovery, Report};
+use super::{Recovery, Report, part};
 use crate::crash;
-use crate::lock::Lock;
 use crate::refund::RefundId;
 use crate::store::{Lapsed, StoreError};
 use crate::telemetry::chain;
@@ -69,7 +68,7 @@ enum Alone {
 
 impl Recovery {
     /// Ends lapsed leases: their refunds become `unknown`.
-    pub(super) async fn lapse(&self, report: &mut Report) -> Result<(), StoreError> {
+    pub(super) async fn lapse(&mut self, report: &mut Report) -> Result<(), StoreError> {
         let slow = self.lapse_slow(report).await;
         if slow.as_ref().is_err_and(StoreError::is_away) {
             return slow;
@@ -79,10 +78,10 @@ impl Recovery {
 
     /// Tries the slow ones again, until one is slow again: each takes some seconds. Those were logged when they were
     /// slow for the first time, so they are no failure of this round.
-    async fn lapse_slow(&self, report: &mut Report) -> Result<(), StoreError> {
-        let count = self.lapsing.locked().slow.len();
+    async fn lapse_slow(&mut self, report: &mut Report) -> Result<(), StoreError> {
+        let count = self.lapsing.slow.len();
         for _ in 0..count {
-            let Some(id) = self.lapsing.locked().slow.pop_front() else { break };
+            let Some(id) = self.lapsing.slow.pop_front() else { break };
             if self.lapse_alone(id, true, report).await? == Alone::Slow {
                 break;
             }
@@ -90,19 +89,16 @@ impl Recovery {
         Ok(())
     }
 
-    async fn lapse_together(&self, report: &mut Report) -> Result<(), StoreError> {
+    async fn lapse_together(&mut self, report: &mut Report) -> Result<(), StoreError> {
         let began = Instant::now();
         loop {
             crash::point("lapsing");
-            let (at_once, resting) = {
-                let mut lapsing = self.lapsing.locked();
-                (lapsing.at_once, lapsing.resting(Instant::now()))
-            };
+            let (at_once, resting) = (self.lapsing.at_once, self.lapsing.resting(Instant::now()));
             let done = self.lapse_some(at_once, &resting, report).await;
             let is_over = began.elapsed() > Self::LONGEST_PART;
             match done {
                 Ok(is_last) => {
-                    self.lapsing.locked().worked();
+                    self.lapsing.worked();
                     if is_last || is_over {
                         return Ok(());
                     }
@@ -111,9 +107,9 @@ impl Recovery {
                     if at_once == 1 || error.is_away() {
                         return Err(error);
                     }
-                    let waiting = self.part(self.node.store.lapsed_leases(at_once, &resting)).await;
+                    let waiting = part(&self.node, self.node.store.lapsed_leases(at_once, &resting)).await;
                     let waiting = waiting.ok().and_then(|ids| u32::try_from(ids.len()).ok());
-                    self.lapsing.locked().failed(waiting.unwrap_or(at_once));
+                    self.lapsing.failed(waiting.unwrap_or(at_once));
                     if is_over {
                         return Err(error);
                     }
@@ -124,46 +120,46 @@ impl Recovery {
 
     /// Ends the next `at_once` leases. Answers whether there were no more.
     async fn lapse_some(
-        &self,
+        &mut self,
         at_once: u32,
         resting: &[RefundId],
         report: &mut Report,
     ) -> Result<bool, StoreError> {
         let store = &self.node.store;
         if at_once > 1 {
-            let lapsed = self.part(store.lapse_leases(at_once, resting)).await?;
+            let lapsed = part(&self.node, store.lapse_leases(at_once, resting)).await?;
             Self::note_lapsed(&lapsed, report);
             return Ok(lapsed.len() < at_once as usize);
         }
         // The error of a statement names no refund. So read the id first.
-        let next = self.part(store.lapsed_leases(1, resting)).await?;
+        let next = part(&self.node, store.lapsed_leases(1, resting)).await?;
         let Some(&id) = next.first() else { return Ok(true) };
         if self.lapse_alone(id, false, report).await? == Alone::Left {
             // Another transaction has its row. Without this the next call would read the same id.
-            self.lapsing.locked().slow.push_back(id);
+            self.lapsing.slow.push_back(id);
         }
         Ok(false)
     }
 
     /// Ends this lease, or notes why it does not end. `was_slow` says that it was slow before, and was logged then.
     async fn lapse_alone(
-        &self,
+        &mut self,
         id: RefundId,
         was_slow: bool,
         report: &mut Report,
     ) -> Result<Alone, StoreError> {
-        match self.part(self.node.store.lapse_leases_of(&[id])).await {
+        match part(&self.node, self.node.store.lapse_leases_of(&[id])).await {
             Ok(lapsed) => {
                 Self::note_lapsed(&lapsed, report);
                 Ok(if lapsed.is_empty() { Alone::Left } else { Alone::Over })
             }
             Err(error) if error.is_away() => {
-                self.lapsing.locked().slow.push_back(id);
+                self.lapsing.slow.push_back(id);
                 Err(error)
             }
             // A lock, or a statement that is too slow.
             Err(error) if error.is_outage() => {
-                self.lapsing.locked().slow.push_back(id);
+                self.lapsing.slow.push_back(id);
                 if !was_slow {
                     tracing::warn!(
                         refund.id = %id, error = %chain(&error),
@@ -193,8 +189,8 @@ impl Recovery {
         report.lapsed += lapsed.len();
     }
 
-    fn note_refused_lapse(&self, id: RefundId, error: &StoreError) {
-        if self.lapsing.locked().note_refused(id) {
+    fn note_refused_lapse(&mut self, id: RefundId, error: &StoreError) {
+        if self.lapsing.note_refused(id) {
             tracing::error!(
                 refund.id = %id, error = %chain(error),
                 "Postgres does not let the lease of refund {id} end: it stays `sending`, and this node tries again every minute. Mend what the error names",

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::Recovery;
-use crate::lock::Lock;
 use crate::refund::RefundId;
 use crate::store::{OverduePlace, StoreError};
 
@@ -42,26 +41,21 @@ impl Recovery {
     const OVERDUE_AT_LEAST_EVERY: Duration = Duration::from_mins(1);
 
     /// Looks at some of the planned inquiries, and goes on there in the next pass.
-    pub(super) async fn show_overdue(&self) -> Result<Vec<(RefundId, String)>, StoreError> {
+    pub(super) async fn show_overdue(&mut self) -> Result<Vec<(RefundId, String)>, StoreError> {
         let began = Instant::now();
-        let (after, looks_at) = {
-            let look = self.overdue.locked();
-            if began < look.at {
-                return Ok(Vec::new());
-            }
-            (look.after.clone(), look.looks_at)
-        };
-        let store = &self.node.store;
-        let mut shown = store.show_overdue(Self::AT_ONCE, looks_at, &after).await;
+        let (store, look) = (&self.node.store, &mut self.overdue);
+        if began < look.at {
+            return Ok(Vec::new());
+        }
+        let mut shown = store.show_overdue(Self::AT_ONCE, look.looks_at, &look.after).await;
         // Postgres refuses to move this one refund. Step over it, so that the others are shown; the next round tries again.
         if let Err(error) = &shown
-            && looks_at == 1
+            && look.looks_at == 1
             && !error.is_away()
-            && let Ok((_, next)) = store.show_overdue(0, 1, &after).await
+            && let Ok((_, next)) = store.show_overdue(0, 1, &look.after).await
         {
-            self.overdue.locked().after = next;
+            look.after = next;
         }
-        let mut look = self.overdue.locked();
         look.at = Self::next_after(began, Self::OVERDUE_AT_LEAST_EVERY);
         match &mut shown {
             Ok((_, next)) => look.worked(std::mem::take(next)),

@@ -3,20 +3,13 @@
 //! A head in the log leaves the machine. So somebody who may change the database cannot make a new chain unnoticed
 //! (`refundd prove --journal --head`).
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::lock::Lock;
 use crate::store::{Head, Store, StoreError};
 
 /// Seals the journal now and then.
 #[derive(Debug)]
 pub(super) struct Sealer {
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct State {
     seal_at: Instant,
     log_at: Instant,
     /// The last line of the heads that were logged. The first pass logs the head of every channel.
@@ -26,7 +19,7 @@ struct State {
 impl Default for Sealer {
     fn default() -> Self {
         let now = Instant::now();
-        Sealer { state: Mutex::new(State { seal_at: now, log_at: now, logged_to: -1 }) }
+        Sealer { seal_at: now, log_at: now, logged_to: -1 }
     }
 }
 
@@ -44,12 +37,12 @@ impl Sealer {
 
     /// Seals all lines that are committed. While a transaction may still commit a line before them, they are left for
     /// the next pass.
-    pub(super) async fn seal(&self, store: &Store) -> Result<(), StoreError> {
+    pub(super) async fn seal(&mut self, store: &Store) -> Result<(), StoreError> {
         let began = Instant::now();
-        if began < self.state.locked().seal_at {
+        if began < self.seal_at {
             return Ok(());
         }
-        self.state.locked().seal_at = began + Self::PERIOD;
+        self.seal_at = began + Self::PERIOD;
         let mut tries = 0;
         loop {
             let sealed = store.seal_journal(Self::AT_ONCE).await?;
@@ -63,7 +56,7 @@ impl Sealer {
                 break;
             } else if began.elapsed() > Self::LONGEST_PASS {
                 // More lines wait.
-                self.state.locked().seal_at = Instant::now();
+                self.seal_at = Instant::now();
                 break;
             }
         }
@@ -71,12 +64,11 @@ impl Sealer {
     }
 
     /// Logs the heads that moved, once a minute.
-    pub(super) async fn log_heads(&self, store: &Store) -> Result<(), StoreError> {
-        let State { log_at, logged_to, .. } = *self.state.locked();
-        if Instant::now() < log_at {
+    pub(super) async fn log_heads(&mut self, store: &Store) -> Result<(), StoreError> {
+        if Instant::now() < self.log_at {
             return Ok(());
         }
-        let heads = store.heads_after(logged_to).await?;
+        let heads = store.heads_after(self.logged_to).await?;
         for Head { channel, number, lines, hash, .. } in &heads {
             tracing::info!(
                 channel.name = channel,
@@ -86,9 +78,8 @@ impl Sealer {
                 "The journal of channel `{channel}` is sealed: seal {number}, {lines} lines, head {hash}",
             );
         }
-        let mut state = self.state.locked();
-        state.log_at = Instant::now() + Self::LOG_EVERY;
-        state.logged_to = heads.iter().map(|head| head.to_id).fold(logged_to, i64::max);
+        self.log_at = Instant::now() + Self::LOG_EVERY;
+        self.logged_to = heads.iter().map(|head| head.to_id).fold(self.logged_to, i64::max);
         Ok(())
     }
 }

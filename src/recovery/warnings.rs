@@ -8,7 +8,6 @@ use super::Recovery;
 use crate::channel::Channel;
 use crate::forecast::{Allowance, FullPace, Quota};
 use crate::limiter::Limit;
-use crate::lock::Lock;
 use crate::node::restoring::ServerError;
 use crate::refund::LimitName;
 use crate::store::{Forecast, StoreError};
@@ -16,13 +15,13 @@ use crate::store::{Forecast, StoreError};
 impl Recovery {
     /// Looks which backlogs are full. Counting millions takes long, so this pauses ten times as long as it took, for
     /// a minute at most.
-    pub(super) async fn watch_backlogs(&self) -> Result<(), ServerError> {
+    pub(super) async fn watch_backlogs(&mut self) -> Result<(), ServerError> {
         let began = Instant::now();
-        if began < *self.watch_at.locked() {
+        if began < self.watch_at {
             return Ok(());
         }
         let seen = self.node.store.watch_backlogs().await;
-        *self.watch_at.locked() = Self::next_after(began, Self::BACKLOGS_AT_LEAST_EVERY);
+        self.watch_at = Self::next_after(began, Self::BACKLOGS_AT_LEAST_EVERY);
         for (channel, full) in seen? {
             if full {
                 tracing::warn!(

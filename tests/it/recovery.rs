@@ -169,7 +169,7 @@ async fn an_accepted_refund_is_shown_when_its_time_for_a_report_has_passed_also_
     ] {
         scratch.sql(&format!("update refundd.refunds set {step}")).await;
     }
-    let recovery = recovery_of(&scratch).await;
+    let mut recovery = recovery_of(&scratch).await;
     assert_eq!(recovery.pass().await.unwrap().shown, 0);
     assert_eq!(scratch.count(State::Accepted).await, 2, "the bank may still report");
     scratch.sql("update refundd.refunds set due_at = now() - interval '1 second'").await;
@@ -195,7 +195,7 @@ async fn a_pass_ends_in_seconds_however_many_leases_and_deadlines_are_over() {
         .await;
     // Ten statements of each kind would take 10 s.
     slow_down(&scratch, 1).await;
-    let recovery = recovery_of(&scratch).await;
+    let mut recovery = recovery_of(&scratch).await;
     let first = recovery.pass().await.unwrap();
     // The sixth statement of each kind ends after six seconds; a busy machine gets less far.
     assert!((500..=3_000).contains(&first.lapsed) && (500..=3_000).contains(&first.expired), "{first:?}");

@@ -44,7 +44,7 @@ async fn a_leader_that_was_cut_off_judges_no_node_until_it_has_seen_the_others_b
         .await;
     let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
     let keep = Keep { permits: Duration::from_hours(168), attempts: None, events: None };
-    let recovery = Recovery::new(node, WakeUps::of_sends(100), keep);
+    let mut recovery = Recovery::new(node, WakeUps::of_sends(100), keep);
     let judged = "select (select count(*) from refundd.nodes) * 10 + count(*) from refundd.channels where retired_at is null";
     recovery.keep_house(Duration::from_secs(1)).await.unwrap();
     assert_eq!(scratch.number(judged).await, 11, "nothing is judged by a leader that is just back");

@@ -39,7 +39,7 @@ async fn a_lease_that_postgres_does_not_let_end_keeps_no_other_from_ending() {
     scratch.insert("acme", "R-", 600).await;
     lapse(&scratch, "true").await;
     fail_at(&scratch, "old.id in (7, 300) and old.state = 'sending'").await;
-    let recovery = recovery_of(&scratch).await;
+    let mut recovery = recovery_of(&scratch).await;
     assert_eq!(recovery.pass().await.unwrap().lapsed, 598);
     assert_eq!(scratch.count(State::Sending).await, 2);
     fail_no_more(&scratch).await;
@@ -56,7 +56,7 @@ async fn a_lease_whose_end_waits_for_a_lock_keeps_no_other_from_ending_and_ends_
     wait_at(&scratch, "old.id = 3 and old.state = 'sending'").await;
     let mut other = scratch.connect().await;
     other.execute("select pg_advisory_lock(7)").await.unwrap();
-    let recovery = recovery_of(&scratch).await;
+    let mut recovery = recovery_of(&scratch).await;
     // Each statement waits three seconds for the lock, so one pass has no time to find the one refund.
     until("the others end", async || {
         let _ = recovery.pass().await;
@@ -78,7 +78,7 @@ async fn a_part_that_fails_keeps_no_other_part_from_its_work() {
     lapse(&scratch, "id >= 4").await;
     scratch.sql("update refundd.refunds set deadline_at = now() - interval '1 second' where id = 1").await;
     fail_at(&scratch, "new.state = 'failed'").await;
-    let recovery = recovery_of(&scratch).await;
+    let mut recovery = recovery_of(&scratch).await;
     let error = recovery.pass().await.unwrap_err();
     assert_eq!(error.to_string(), "look for passed deadlines");
     assert_eq!(scratch.count(State::Review).await, 2, "the lapsed ones are shown");
@@ -115,7 +115,7 @@ async fn a_refund_that_postgres_does_not_let_be_shown_keeps_no_other_from_being_
     scratch.insert("acme", "R-", 4).await;
     ask_about(&scratch, "id <> 3").await;
     fail_at(&scratch, "new.id = 2 and new.state = 'review'").await;
-    let recovery = recovery_of(&scratch).await;
+    let mut recovery = recovery_of(&scratch).await;
     // Each pass looks at half as many rows as the last one, until it looks at the one alone.
     until("the others are shown", async || {
         let _ = recovery.pass().await;
