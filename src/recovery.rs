@@ -7,6 +7,7 @@
 //! The leading node also does the housekeeping: it forgets old evidence, dead nodes and channels that no node runs. And it
 //! seals the journal (`recovery/sealing.rs`).
 
+mod batch_size;
 mod first_failure;
 mod housekeeping;
 mod lapsing;

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::batch_size::BatchSize;
 use super::{Recovery, Report, part};
 use crate::crash;
 use crate::refund::RefundId;
@@ -14,7 +15,7 @@ use crate::telemetry::chain;
 pub(super) struct Lapsing {
     /// The most leases that the next statement ends. It outlasts a pass: a statement that waits for a lock takes seconds,
     /// so one pass has no time for many smaller ones.
-    at_once: u32,
+    batch: BatchSize,
     /// The refunds whose leases Postgres refused to end, each with the moment to try again.
     refused: HashMap<RefundId, Instant>,
     /// The refunds at which Postgres waited for a lock, or worked for too long. Each pass tries them alone, so that no
@@ -24,7 +25,7 @@ pub(super) struct Lapsing {
 
 impl Default for Lapsing {
     fn default() -> Self {
-        Lapsing { at_once: Recovery::AT_ONCE, refused: HashMap::new(), slow: VecDeque::new() }
+        Lapsing { batch: BatchSize::new(Recovery::AT_ONCE), refused: HashMap::new(), slow: VecDeque::new() }
     }
 }
 
@@ -43,15 +44,6 @@ impl Lapsing {
     /// Notes a refusal; `true` if it is the first one of this refund.
     fn note_refused(&mut self, id: RefundId) -> bool {
         self.refused.insert(id, Instant::now() + Self::TRY_AGAIN).is_none()
-    }
-
-    /// After a failure the next statement ends half of the leases that wait, until it fails at one alone.
-    fn failed(&mut self, waiting: u32) {
-        self.at_once = (waiting.min(self.at_once) / 2).max(1);
-    }
-
-    fn worked(&mut self) {
-        self.at_once = (self.at_once * 2).min(Recovery::AT_ONCE);
     }
 }
 
@@ -93,23 +85,24 @@ impl Recovery {
         let began = Instant::now();
         loop {
             crash::point("lapsing");
-            let (at_once, resting) = (self.lapsing.at_once, self.lapsing.resting(Instant::now()));
-            let done = self.lapse_some(at_once, &resting, report).await;
+            let (batch, resting) = (self.lapsing.batch, self.lapsing.resting(Instant::now()));
+            let done = self.lapse_some(batch, &resting, report).await;
             let is_over = began.elapsed() > Self::LONGEST_PART;
             match done {
                 Ok(is_last) => {
-                    self.lapsing.worked();
+                    self.lapsing.batch.worked();
                     if is_last || is_over {
                         return Ok(());
                     }
                 }
                 Err(error) => {
-                    if at_once == 1 || error.is_away() {
+                    if batch.is_alone() || error.is_away() {
                         return Err(error);
                     }
-                    let waiting = part(&self.node, self.node.store.lapsed_leases(at_once, &resting)).await;
+                    let waiting =
+                        part(&self.node, self.node.store.lapsed_leases(batch.now(), &resting)).await;
                     let waiting = waiting.ok().and_then(|ids| u32::try_from(ids.len()).ok());
-                    self.lapsing.failed(waiting.unwrap_or(at_once));
+                    self.lapsing.batch.failed(waiting.unwrap_or(batch.now()));
                     if is_over {
                         return Err(error);
                     }
@@ -118,18 +111,18 @@ impl Recovery {
         }
     }
 
-    /// Ends the next `at_once` leases. Answers whether there were no more.
+    /// Ends the next leases. Answers whether there were no more.
     async fn lapse_some(
         &mut self,
-        at_once: u32,
+        batch: BatchSize,
         resting: &[RefundId],
         report: &mut Report,
     ) -> Result<bool, StoreError> {
         let store = &self.node.store;
-        if at_once > 1 {
-            let lapsed = part(&self.node, store.lapse_leases(at_once, resting)).await?;
+        if !batch.is_alone() {
+            let lapsed = part(&self.node, store.lapse_leases(batch.now(), resting)).await?;
             Self::note_lapsed(&lapsed, report);
-            return Ok(lapsed.len() < at_once as usize);
+            return Ok(lapsed.len() < batch.now() as usize);
         }
         // The error of a statement names no refund. So read the id first.
         let next = part(&self.node, store.lapsed_leases(1, resting)).await?;

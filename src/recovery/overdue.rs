@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Recovery;
+use super::batch_size::BatchSize;
 use crate::refund::RefundId;
 use crate::store::{OverduePlace, StoreError};
 
@@ -13,27 +14,21 @@ pub(super) struct OverdueLook {
     at: Instant,
     after: OverduePlace,
     /// How many inquiries the next call looks at.
-    looks_at: u32,
+    looks_at: BatchSize,
 }
 
 impl OverdueLook {
     /// About a tenth of a second of work, and less than the time of a statement even on slow storage.
     const AT_MOST: u32 = 20_000;
-
-    /// The next call looks at fewer rows after a failure, until it fails at one row alone.
-    fn failed(&mut self) {
-        self.looks_at = (self.looks_at / 2).max(1);
-    }
-
-    fn worked(&mut self, next: OverduePlace) {
-        self.after = next;
-        self.looks_at = (self.looks_at * 2).min(Self::AT_MOST);
-    }
 }
 
 impl Default for OverdueLook {
     fn default() -> Self {
-        OverdueLook { at: Instant::now(), after: OverduePlace::default(), looks_at: Self::AT_MOST }
+        OverdueLook {
+            at: Instant::now(),
+            after: OverduePlace::default(),
+            looks_at: BatchSize::new(Self::AT_MOST),
+        }
     }
 }
 
@@ -47,10 +42,10 @@ impl Recovery {
         if began < look.at {
             return Ok(Vec::new());
         }
-        let mut shown = store.show_overdue(Self::AT_ONCE, look.looks_at, &look.after).await;
+        let mut shown = store.show_overdue(Self::AT_ONCE, look.looks_at.now(), &look.after).await;
         // Postgres refuses to move this one refund. Step over it, so that the others are shown; the next round tries again.
         if let Err(error) = &shown
-            && look.looks_at == 1
+            && look.looks_at.is_alone()
             && !error.is_away()
             && let Ok((_, next)) = store.show_overdue(0, 1, &look.after).await
         {
@@ -58,9 +53,12 @@ impl Recovery {
         }
         look.at = Self::next_after(began, Self::OVERDUE_AT_LEAST_EVERY);
         match &mut shown {
-            Ok((_, next)) => look.worked(std::mem::take(next)),
+            Ok((_, next)) => {
+                look.after = std::mem::take(next);
+                look.looks_at.worked();
+            }
             Err(error) if error.is_away() => {}
-            Err(_) => look.failed(),
+            Err(_) => look.looks_at.failed(look.looks_at.now()),
         }
         shown.map(|(shown, _)| shown)
     }
