@@ -148,6 +148,7 @@ mod tests {
         metrics.settled_late();
         metrics.late_answer_differs("acme");
         metrics.stranded(&acme, 3);
+        metrics.recovery_fails(true);
         metrics.saved("http", 1);
         metrics.saved("http_batch", 500);
         metrics.caller_refused("expired_token");

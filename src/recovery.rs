@@ -12,6 +12,7 @@ mod first_failure;
 mod housekeeping;
 mod lapsing;
 mod overdue;
+mod recent_failure;
 mod sealing;
 mod warnings;
 
@@ -31,6 +32,7 @@ use crate::wake_up::WakeUps;
 use first_failure::FirstFailure;
 use lapsing::Lapsing;
 use overdue::OverdueLook;
+use recent_failure::RecentFailure;
 use sealing::Sealer;
 
 /// The recovery loop.
@@ -108,9 +110,10 @@ impl Recovery {
     }
 
     pub async fn run(mut self) {
-        let mut failing = Failing::default();
+        let (mut failing, mut recent) = (Failing::default(), RecentFailure::default());
         let mut kept_house = Instant::now();
         while !self.node.stop.is_cancelled() {
+            let mut is_failing = false;
             if self.node.leads() {
                 let mut done = self.pass().await;
                 // A part that failed holds up nothing else, and a Redis that is away only what needs Redis.
@@ -124,7 +127,11 @@ impl Recovery {
                     |error| tracing::warn!(error = %chain(error), "Recovery failed, will try again"),
                     || tracing::info!("Recovery works again"),
                 );
+                is_failing = recent.note(&done, Instant::now());
+            } else {
+                recent = RecentFailure::default();
             }
+            self.node.metrics.recovery_fails(is_failing);
             tokio::select! {
                 () = self.node.stop.cancelled() => return,
                 () = tokio::time::sleep(jittered(Self::PERIOD)) => {}

@@ -65,6 +65,7 @@ pub struct Metrics {
     settled_late: Counter,
     late_answers_differ: Of<ByChannel>,
     stranded: Of<ByChannel>,
+    recovery_failing: Gauge,
     traffic: TrafficMetrics,
     bank: BankMetrics,
     claim: Histogram,
@@ -133,6 +134,11 @@ impl Metrics {
                 "Answers that came after their lease had ended and contradict their refund",
             ),
             stranded: shown(page, "stranded", "Stranded refunds that recovery put back into their bucket"),
+            recovery_failing: shown(
+                page,
+                "recovery_failing",
+                "1 while this node leads and a part of recovery fails, and up to half a minute after that; 0 otherwise",
+            ),
             traffic: TrafficMetrics::new(page),
             bank: BankMetrics::new(page),
             claim: in_seconds(
@@ -215,6 +221,11 @@ impl Metrics {
     /// Counts stranded refunds that recovery put back.
     pub fn stranded(&self, channel: &ChannelName, refunds: u64) {
         self.stranded.get_or_create_owned(&ByChannel { channel: channel.to_string() }).inc_by(refunds);
+    }
+
+    /// Shows whether this node leads and a part of recovery fails.
+    pub fn recovery_fails(&self, is_failing: bool) {
+        self.recovery_failing.set(is_failing.into());
     }
 
     /// Measures one claim.

@@ -10,6 +10,7 @@ use sqlx::{Connection, Executor};
 
 use super::watch::Watch;
 use super::{LIMITED, health_says, healthy, status_says};
+use crate::harness::failing::fail_at;
 use crate::harness::{NodeProcess, Receiver, Scratch, TestNode, until, within};
 
 pub const AGE: &str = "update refundd.refunds set due_at = now() - interval '2 hours' where state = 'ready'";
@@ -134,6 +135,28 @@ async fn a_transaction_that_keeps_the_journal_from_being_sealed() {
     sqlx::raw_sql("commit").execute(&mut person).await.unwrap();
     watch.is_quiet().await;
     node.stop().await;
+}
+
+/// The leading node says so; the others have nothing to recover.
+#[tokio::test]
+async fn a_part_of_recovery_that_postgres_refuses() {
+    let scratch = Scratch::new().await;
+    let (node, mut watch) = healthy(&scratch, LIMITED).await;
+    let other = TestNode::start(&scratch, "b", LIMITED).await;
+    fail_at(&scratch, "new.state = 'failed'").await;
+    scratch.pause("acme", "to let a deadline pass", "test").await;
+    scratch.insert("acme", "R-", 1).await;
+    scratch
+        .sql("update refundd.refunds set deadline_at = now() - interval '1 second' where state = 'ready'")
+        .await;
+    watch.fires("RefunddRecoveryFails").await;
+    let says = async |node: &TestNode, is: u8| {
+        node.get("/metrics").await.text.contains(&format!("\nrefundd_recovery_failing {is}\n"))
+    };
+    assert!(says(&node, 1).await && says(&other, 0).await);
+    for node in [node, other] {
+        node.stop().await;
+    }
 }
 
 #[tokio::test]
