@@ -30,6 +30,7 @@ const STATES: Meanings = Meanings(&[
     ("failed", "the bank refused it, so nothing was paid; it is not sent again by itself"),
     ("cancelled", "nothing was paid, and nothing will be"),
     ("ready", "nothing was paid; refundd sends it again"),
+    ("review", "failed or cancelled by mistake; a person looks at it again, and nothing is sent"),
 ]);
 const CONFIRMATIONS: Meanings =
     Meanings(&[("not-executed", "the bank says that it executed none of the earlier sends")]);
@@ -71,7 +72,8 @@ enum What {
         /// terminal, takes `succeeded` alone, and no id. `-` reads the refunds from standard input, one on each line
         #[arg(required = true, value_name = "NAME[@VERSION]")]
         names: Vec<String>,
-        /// The state that you decide; `ready` sends the refund again
+        /// The state that you decide; `ready` sends the refund again, and `review` reopens one that has failed or was
+        /// cancelled
         #[arg(long = "as", value_name = "STATE", value_parser = STATES)]
         next: String,
         /// How you know; kept in the journal
@@ -259,8 +261,9 @@ async fn show(id: RefundId, store: &Store) -> anyhow::Result<ExitCode> {
     let states = match refund.state {
         State::Review => "succeeded|failed|cancelled|ready",
         State::Unknown | State::Accepted => "succeeded|failed",
-        State::Failed => "ready",
-        State::Ready | State::Sending | State::Succeeded | State::Cancelled => "",
+        State::Failed => "review|ready",
+        State::Cancelled => "review",
+        State::Ready | State::Sending | State::Succeeded => "",
     };
     let version = refund.version;
     print!("{}", super::show::told(store, refund).await?);

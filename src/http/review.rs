@@ -125,12 +125,17 @@ pub(super) fn read(object: &Map<String, Value>, who: &Who) -> Result<Decisions, 
         object.get("state").and_then(Value::as_str).and_then(|name| name.parse().ok()).filter(|state| {
             matches!(
                 state,
-                RefundState::Succeeded | RefundState::Failed | RefundState::Cancelled | RefundState::Ready
+                RefundState::Succeeded
+                    | RefundState::Failed
+                    | RefundState::Cancelled
+                    | RefundState::Ready
+                    | RefundState::Review
             )
         });
     if state.is_none() {
         let expected = "must be succeeded (the bank paid it), failed (the bank refused it, so nothing was paid), \
-                        cancelled (nothing was paid, and nothing will be) or ready (nothing was paid; refundd sends it again)";
+                        cancelled (nothing was paid, and nothing will be), ready (nothing was paid; refundd sends it again) or \
+                        review (failed or cancelled by mistake; a person looks at it again, and nothing is sent)";
         wrong.push(FieldError::new("state", object.get("state"), expected));
     }
     let confirm = object.get("confirm").filter(|confirm| !confirm.is_null());

@@ -24,10 +24,11 @@ pub enum State {
     Review,
     /// The bank paid. Final.
     Succeeded,
-    /// The bank refused, or the deadline passed before any send. Final, unless a person reopens the refund, or the
-    /// bank says too late that it has it.
+    /// The bank refused, or the deadline passed before any send. Final, unless a person reopens the refund or sends it
+    /// again, or the bank says too late that it has it.
     Failed,
-    /// Withdrawn before anything was executed. Final, unless the bank says too late that it has it.
+    /// Withdrawn before anything was executed. Final, unless a person reopens the refund, or the bank says too late that
+    /// it has it. Never sent again after a person reopened it.
     Cancelled,
 }
 

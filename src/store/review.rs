@@ -40,6 +40,8 @@ pub enum Decided {
     Unconfirmed(Refund),
     /// The refund cannot move from its state to the chosen state.
     Illegal(Refund),
+    /// The person chose `ready`, and the refund was reopened after it was cancelled. Programs were told that it is never sent.
+    WasCancelled(Refund),
     NoSuchRefund,
 }
 
@@ -92,6 +94,15 @@ impl Store {
                     && matches!(refund.state, State::Review | State::Failed) =>
             {
                 Decided::Unconfirmed(refund)
+            }
+            // With the confirmation, the database refuses this move for one reason only.
+            (Some(refund), None)
+                if next == State::Ready
+                    && not_executed
+                    && seen.is_some()
+                    && matches!(refund.state, State::Review | State::Failed) =>
+            {
+                Decided::WasCancelled(refund)
             }
             (Some(refund), None) => Decided::Illegal(refund),
         })

@@ -4,6 +4,7 @@
 mod confirmation;
 mod failures;
 mod names;
+mod reopened;
 mod terminal;
 
 use playground::bank::Step;

@@ -5,6 +5,7 @@ mod amounts;
 mod attacks;
 mod events;
 mod races;
+mod reopened;
 mod shown;
 
 use playground::bank::Step;

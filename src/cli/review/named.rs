@@ -92,9 +92,7 @@ impl NamedRefund {
                 Filter { refund_ref: Some(refund_ref.to_owned()), limit: 1, ..Filter::of(Names::All) };
             others.extend(store.list(&with_ref).await?);
         }
-        let is_open = |one: &Refund| {
-            matches!(one.state, State::Review | State::Unknown | State::Accepted | State::Failed)
-        };
+        let is_open = |one: &Refund| !matches!(one.state, State::Ready | State::Sending | State::Succeeded);
         let found = store.find(name, &Names::All, MOST).await?.into_iter().map(|one| one.refund);
         others.extend(found.filter(|one| one.version == version && is_open(one)));
         Ok(match others.iter().find(|one| one.id != id) {

@@ -131,6 +131,10 @@ async fn decide(
         Decided::Illegal(refund) => {
             format!("refund {id} is {} and cannot be made {next} by hand; nothing was changed", refund.state)
         }
+        Decided::WasCancelled(refund) => format!(
+            "refund {id} ({}) was cancelled before it was reopened, so it is never sent; to pay it, save a new refund with another ref; nothing was changed",
+            shown(&refund.refund_ref)
+        ),
     }))
 }
 

@@ -12,23 +12,24 @@ use crate::store::NeededFor;
 
 /// What a person may decide about a refund in this state.
 pub(super) fn choices(state: RefundState) -> Vec<RefundState> {
-    let is_for_a_person = matches!(
-        state,
-        RefundState::Review | RefundState::Unknown | RefundState::Accepted | RefundState::Failed
-    );
+    let is_for_a_person =
+        !matches!(state, RefundState::Ready | RefundState::Sending | RefundState::Succeeded);
     let is_decided = |next: &RefundState| {
-        let is_final = next.is_end() || *next == RefundState::Ready;
-        // Recovery brings an unknown refund to a person first.
-        is_final
-            && state.may_move_to(*next)
-            && !(state == RefundState::Unknown && *next == RefundState::Ready)
+        state.may_move_to(*next)
+            && match next {
+                // Recovery brings an unknown refund to a person first.
+                RefundState::Ready => state != RefundState::Unknown,
+                // To look at it again.
+                RefundState::Review => state.is_end(),
+                _ => next.is_end(),
+            }
     };
-    let (ends, again): (Vec<_>, Vec<_>) = RefundState::ALL
+    let (again, others): (Vec<_>, Vec<_>) = RefundState::ALL
         .into_iter()
         .filter(|next| is_for_a_person && is_decided(next))
-        .partition(|next| next.is_end());
+        .partition(|next| *next == RefundState::Ready);
     // What moves money once more stands last.
-    [ends, again].concat()
+    [others, again].concat()
 }
 
 /// When one person's decision needs a second person.
@@ -51,7 +52,8 @@ impl TwoPeople {
                 NeededFor::Amount.why()
             )];
         }
-        let is_uncertain = refund.uncertain_since.is_some();
+        let is_uncertain =
+            refund.uncertain_since.is_some() && choices(refund.state).contains(&RefundState::Ready);
         let again =
             || format!("A second person must approve to send it again: {}.", NeededFor::Uncertain.why());
         is_uncertain.then(again).into_iter().collect()
@@ -89,6 +91,7 @@ pub(super) fn decision_fields(who: &Who, choices: &[RefundState], two_people: &[
         RefundState::Succeeded => "The bank paid it",
         RefundState::Failed => "The bank did not pay it, and it is over",
         RefundState::Cancelled => "The bank did not pay it, and it is withdrawn",
+        RefundState::Review => "Look at it again: nothing is sent, and a person decides anew",
         _ => "Send it again",
     };
     html! {
@@ -133,8 +136,9 @@ mod tests {
         assert_eq!(choices(Review), [Succeeded, Failed, Cancelled, Ready]);
         assert_eq!(choices(Unknown), [Succeeded, Failed]);
         assert_eq!(choices(Accepted), [Succeeded, Failed]);
-        assert_eq!(choices(Failed), [Ready]);
-        for state in [Ready, Sending, Succeeded, Cancelled] {
+        assert_eq!(choices(Failed), [Review, Ready]);
+        assert_eq!(choices(Cancelled), [Review]);
+        for state in [Ready, Sending, Succeeded] {
             assert!(choices(state).is_empty(), "{state}");
         }
     }

@@ -116,6 +116,10 @@ impl DecisionResult {
                 };
                 with_state(ResultCode::Refused, &refund, Some(message))
             }
+            Decided::WasCancelled(refund) => {
+                let message = "it was cancelled before it was reopened, so it is never sent; to pay it, save a new refund with another refund_ref";
+                with_state(ResultCode::Refused, &refund, Some(message.to_owned()))
+            }
             Decided::Changed(refund) => {
                 let message = "it has moved since that version; look at it again before deciding";
                 with_state(ResultCode::Changed, &refund, Some(message.to_owned()))

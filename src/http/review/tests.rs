@@ -29,7 +29,7 @@ fn a_decision_names_refunds_their_versions_a_state_a_reason_and_a_person() {
 
 #[test]
 fn without_versions_a_decision_can_only_say_that_the_bank_paid() {
-    for state in ["ready", "failed", "cancelled", "succeeded"] {
+    for state in ["ready", "failed", "cancelled", "review", "succeeded"] {
         let mut json = decision(state);
         json.as_object_mut().unwrap().remove("refunds");
         json["ids"] = json!([7, "8"]);

@@ -195,4 +195,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "producers_read_no_more_than_they_may",
         include_str!("../../../migrations/0072_producers_read_no_more_than_they_may.sql"),
     ),
+    (
+        73,
+        "what_ended_is_looked_at_again",
+        include_str!("../../../migrations/0073_what_ended_is_looked_at_again.sql"),
+    ),
 ];

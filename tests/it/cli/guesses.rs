@@ -22,6 +22,7 @@ fn a_state_that_nobody_may_decide_is_answered_by_what_each_state_means() {
             ("failed", "the bank refused it"),
             ("cancelled", "nothing will be"),
             ("ready", "refundd sends it again"),
+            ("review", "nothing is sent"),
         ] {
             let line = said.lines().find(|line| line.trim_start().starts_with(state));
             assert!(line.is_some_and(|line| line.contains(meaning)), "{word}: {state}: {said}");
