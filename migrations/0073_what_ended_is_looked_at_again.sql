@@ -64,3 +64,53 @@ create or replace trigger refunds_decided_or_cancelled_are_events after update o
                            and new.reason like 'decided by %')
                        or old.channel is distinct from new.channel)
     execute function refundd.refunds_write_events();
+
+-- refundd.ended was counted anew only if Postgres's clock was still behind the time up to which all was counted when refundd.count_ended was
+-- called next. That time trails by more than two minutes. So after a step back of just that length, or after a longer one that was undone
+-- before the next call, some refunds ended before that time and were never counted. Nodes note each step that they see, also one that was
+-- undone since. Now notes of steps back that sum up to a minute let all be counted anew. Smaller ones cannot reach that time, and in a long
+-- table counting anew takes long. A database whose clock was ever set back so far is counted anew once, at the first call.
+alter table refundd.ended_until add column if not exists steps_seen bigint not null default 0;
+
+comment on column refundd.ended_until.steps_seen is 'The last step of refundd.clock_steps that was known when all was last counted anew.';
+
+-- As before (migration 0065), and anew after steps back that nodes noted.
+create or replace function refundd.count_ended() returns void
+language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+declare
+    til       refundd.ended_until%rowtype;
+    last_step bigint;
+    back      interval;
+begin
+    select * into til from refundd.ended_until for update;
+    select max(s.step), sum(s.step_by) filter (where s.step_by < interval '0') into last_step, back
+      from refundd.clock_steps s where s.step > til.steps_seen;
+    if til.counted_until > now() or back <= interval '-1 minute' then
+        update refundd.ended set n = 0;
+        update refundd.ended_until
+           set counted_until = '-infinity', next_until = now() - interval '2 minutes', steps_seen = coalesce(last_step, til.steps_seen),
+               next_after = refundd.transactions_under_way(), next_horizon = pg_current_xact_id();
+        return;
+    end if;
+    if til.next_until is not null then
+        if til.next_after && refundd.transactions_under_way()
+           or pg_snapshot_xmin(pg_current_snapshot()) < til.next_horizon then
+            return;
+        end if;
+        -- One that was noted may have been prepared since, and then has no virtual id any more.
+        if exists (select from pg_catalog.pg_prepared_xacts p where p.database = current_database()) then
+            return;
+        end if;
+        insert into refundd.ended as e (channel, state, n)
+        select r.channel, r.state, count(*) from refundd.refunds r
+         where r.settled_at >= til.counted_until and r.settled_at < til.next_until
+         group by r.channel, r.state
+            on conflict (channel, state) do update set n = e.n + excluded.n;
+        til.counted_until := til.next_until;
+    end if;
+    update refundd.ended_until
+       set counted_until = til.counted_until,
+           next_until = greatest(til.counted_until, least(now() - interval '2 minutes', til.counted_until + interval '10 minutes')),
+           next_after = refundd.transactions_under_way(),
+           next_horizon = pg_current_xact_id();
+end $$;

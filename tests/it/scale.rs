@@ -90,6 +90,46 @@ async fn what_ends_after_postgres_was_set_back_is_counted_like_all_else() {
 }
 
 #[tokio::test]
+async fn what_ended_during_a_step_back_that_no_count_met_is_counted_like_all_else() {
+    let scratch = Scratch::with_refunds(1).await;
+    let failed = async || {
+        let counts = scratch.store.census().await.unwrap().remove(0).counts;
+        counts.get(&State::Failed).copied().unwrap_or(0)
+    };
+    // All was counted up to two minutes ago. Then the clock was set back by 150 s, a refund ended, and the clock was set right.
+    scratch
+        .sql("update refundd.ended_until set counted_until = now() - interval '2 minutes', next_until = null, next_after = null, next_horizon = null")
+        .await;
+    end(&scratch, 1, "failed", "150 seconds").await;
+    scratch.store.count_ended().await.unwrap();
+    assert_eq!(failed().await, 0, "nobody has noted the step yet");
+    let noted = async |step: i64, by: &str| {
+        scratch
+            .sql(&format!(
+                "insert into refundd.clock_steps (step, step_by, before, node, witness) values ({step}, '{by}', now(), 'a', 'monotonic')"
+            ))
+            .await;
+    };
+    noted(1, "-150 seconds").await;
+    noted(2, "150 seconds").await;
+    until("it is counted for good", async || {
+        scratch.store.count_ended().await.unwrap();
+        assert_eq!(failed().await, 1);
+        counted_for_good(&scratch).await == 1
+    })
+    .await;
+    // A small step is no reason to read the whole table again, and no step is a reason twice.
+    noted(3, "-2 seconds").await;
+    for _ in 0..3 {
+        scratch.store.count_ended().await.unwrap();
+        assert_eq!((failed().await, counted_for_good(&scratch).await), (1, 1));
+    }
+    // Who reopens it takes it back.
+    scratch.decide(RefundId(1), State::Review, "on the statement", "ann").await;
+    assert_eq!((failed().await, counted_for_good(&scratch).await), (0, 0));
+}
+
+#[tokio::test]
 async fn the_census_counts_what_ended_once_and_takes_back_what_did_not() {
     let scratch = Scratch::with_refunds(6).await;
     let end = async |id: i64, state: &str, ago: &str| end(&scratch, id, state, ago).await;
