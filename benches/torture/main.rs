@@ -112,6 +112,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     let (faults, frozen, decisions) = (world.faults(), world.frozen(), world.decisions());
     let ledger = world.ledger();
     let mut verdict = verdict::compare(&limits, &acknowledged, &ledger, &rows, &faults, &frozen, &decisions);
+    verdict::shown(&world.shown(), &ledger, &rows, &faults, &mut verdict);
     for what in ended_badly {
         verdict.add("others", what);
     }

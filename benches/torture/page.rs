@@ -67,12 +67,13 @@ pub fn print(
         acknowledged.permits, verdict.test_callers, verdict.late
     );
     println!(
-        "repeats: {} after the bank had refused for now, {} after a final \"not found\", {} under a key it remembers, {} after one of {} decisions by people",
+        "repeats: {} after the bank had refused for now, {} after a final \"not found\", {} under a key it remembers, {} after one of {} decisions by people; {} in review on a page",
         verdict.after_refusal,
         verdict.after_not_found,
         verdict.under_the_key,
         verdict.after_decision,
-        verdict.decisions
+        verdict.decisions,
+        verdict.shown
     );
     let shown: Vec<String> = rows.shown().iter().map(|(channel, n)| format!("{channel} {n}")).collect();
     println!(

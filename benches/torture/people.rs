@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::channels::CHANNELS;
 use crate::producer::Http;
-use crate::world::{Decision, World, now_us};
+use crate::world::{Decision, Shown, World, now_us};
 
 /// The reply to a decision of which no whole answer came.
 const NO_REPLY: &str = "no answer";
@@ -37,6 +37,12 @@ pub async fn decide(world: &World, dice: &mut fastrand::Rng) -> anyhow::Result<(
         };
         let text = |name: &str| refund.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (refund_ref, key) = (text("refund_ref"), text("request_id"));
+        world.saw(Shown {
+            refund_ref: refund_ref.clone(),
+            version,
+            reason: text("reason"),
+            seen_us: now_us(),
+        });
         // The person asks both banks.
         let [Some(first), Some(second)] = world.look(|ledger| is_executed(ledger, &key)) else {
             continue;

@@ -18,7 +18,7 @@ use playground::bank::{Arrival, Kind, Ledger};
 
 use crate::limits::Limits;
 use crate::producer::Acknowledged;
-use crate::world::{Decision, Fault, Frozen};
+use crate::world::{Decision, Fault, Frozen, Shown};
 pub use pace::pauses;
 pub use rows::{Rows, drain};
 use story::Story;
@@ -48,6 +48,8 @@ pub struct Verdict {
     pub under_the_key: usize,
     /// Sent again after a person had said that it was not executed.
     pub after_decision: usize,
+    /// Refunds that a page showed in review, once for each version.
+    pub shown: usize,
     /// Decisions of people to send again that may have counted, each refund and version once.
     pub decisions: usize,
     /// The violations of each promise, each with a description.
@@ -122,6 +124,19 @@ pub fn compare(
         verdict.add("others", fault.kind.clone());
     }
     verdict
+}
+
+/// Judges each refund that a page showed in review, by what the bank knew when the page was read. People decide about most of
+/// them, so their last state does not say that they were in review.
+pub fn shown(shown: &[Shown], ledger: &Ledger, rows: &Rows, faults: &[Fault], verdict: &mut Verdict) {
+    verdict.shown = shown.len();
+    // What else is wrong with the requests was counted before.
+    let stories = story::all(ledger, rows, &mut Verdict::default());
+    for Shown { refund_ref: name, reason, seen_us, .. } in shown {
+        let Some(row) = rows.by_ref.get(name) else { continue };
+        let story = stories.get(name.as_str()).map(|story| story.until(*seen_us)).unwrap_or_default();
+        cause::judge_shown(name, row, reason, &story, faults, verdict);
+    }
 }
 
 /// For each refund, when people first decided to send it again, once for each version that a page showed. Repeated

@@ -56,7 +56,18 @@ pub struct World {
     faults: Mutex<Vec<Fault>>,
     frozen: Mutex<Vec<Frozen>>,
     decisions: Mutex<Vec<Decision>>,
+    shown: Mutex<BTreeMap<(String, i64), Shown>>,
     replies: Mutex<BTreeMap<String, usize>>,
+}
+
+/// A refund in review, as a page showed it to a person.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub refund_ref: String,
+    pub version: i64,
+    /// What refundd says about it. It is printed, and proves nothing.
+    pub reason: String,
+    pub seen_us: i64,
 }
 
 /// A node's process that was stopped for a while, as an overloaded host stops it.
@@ -138,6 +149,7 @@ impl World {
             faults: Mutex::default(),
             frozen: Mutex::default(),
             decisions: Mutex::default(),
+            shown: Mutex::default(),
             replies: Mutex::default(),
         };
         for door in &world.far_doors {
@@ -318,6 +330,15 @@ impl World {
     /// Records decisions that people have sent.
     pub fn decided(&self, decisions: Vec<Decision>) {
         lock(&self.decisions).extend(decisions);
+    }
+
+    /// Records a refund that a page showed in review, once for each version.
+    pub fn saw(&self, shown: Shown) {
+        lock(&self.shown).entry((shown.refund_ref.clone(), shown.version)).or_insert(shown);
+    }
+
+    pub fn shown(&self) -> Vec<Shown> {
+        lock(&self.shown).values().cloned().collect()
     }
 
     /// Counts one result of a decision.

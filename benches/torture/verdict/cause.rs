@@ -35,11 +35,27 @@ pub fn judge(name: &str, row: &Row, story: &Story<'_>, faults: &[Fault], verdict
         _ => return,
     };
     if !has_cause {
-        let (channel, state) = (row.channel.name, &row.state);
         let reason = row.reason.as_deref().unwrap_or("nothing");
-        let lines = story.lines(row.created_us);
-        verdict
-            .add("disagrees", format!("{name} of {channel} is {state}: {why}; it says: {reason}\n{lines}"));
+        known.disagrees(name, &format!("is {}: {why}; it says: {reason}", row.state), verdict);
+    }
+}
+
+/// Judges one refund that was in review when a person read a page; `story` ends at that time.
+pub fn judge_shown(
+    name: &str,
+    row: &Row,
+    reason: &str,
+    story: &Story<'_>,
+    faults: &[Fault],
+    verdict: &mut Verdict,
+) {
+    let known = Known { row, story, faults };
+    if !known.may_be_shown() {
+        known.disagrees(
+            name,
+            &format!("was shown in review: nothing about it needed a person; it said: {reason}"),
+            verdict,
+        );
     }
 }
 
@@ -66,6 +82,11 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
+    fn disagrees(&self, name: &str, what: &str, verdict: &mut Verdict) {
+        let (channel, lines) = (self.row.channel.name, self.story.lines(self.row.created_us));
+        verdict.add("disagrees", format!("{name} of {channel} {what}\n{lines}"));
+    }
+
     fn requests(&self) -> impl Iterator<Item = &Arrival> {
         self.story.sends.iter().chain(&self.story.inquiries).copied()
     }

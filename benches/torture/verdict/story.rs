@@ -78,7 +78,14 @@ fn micros(span: std::time::Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
-impl Story<'_> {
+impl<'a> Story<'a> {
+    /// The requests that had come by then.
+    pub fn until(&self, by_us: i64) -> Story<'a> {
+        let by_then =
+            |all: &[&'a Arrival]| all.iter().filter(|request| request.at_us <= by_us).copied().collect();
+        Story { sends: by_then(&self.sends), inquiries: by_then(&self.inquiries) }
+    }
+
     /// Whether the bank had proved by then that it did not and will not execute this send.
     pub(super) fn is_disproved(&self, send: &Arrival, channel: &Channel, by_us: i64) -> bool {
         let by_itself =
