@@ -131,7 +131,7 @@ fn a_caller_whose_certificate_nobody_asks_for_is_warned_about() {
 fn an_expired_token_is_warned_about() {
     let (_folder, path) = tokens(&line(&Token::mint().unwrap()));
     let config = with(&format!("[caller.a]\ntokens_file = \"{path}\"\nmay = [\"metrics\"]\n"));
-    let warnings = config.callers.warnings(jiff::Timestamp::now());
+    let warnings = config.callers.warnings(Timestamp::now());
     assert!(warnings[0].contains("expired at 1970-01-01T00:00:00Z"), "{warnings:?}");
 }
 
