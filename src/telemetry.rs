@@ -2,10 +2,14 @@
 //!
 //! This file does not write log lines: each room writes its own. docs/logging.md lists the fields.
 
+mod priority;
+
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use tracing::Metadata;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -76,18 +80,17 @@ fn filter(level: &str) -> Result<EnvFilter, BadLevel> {
 /// When `level` is no valid filter.
 pub fn init(format: Format, level: &str) -> Result<Level, BadLevel> {
     let (filter, handle) = tracing_subscriber::reload::Layer::new(filter(level)?);
+    let outputs = Outputs { is_journal: priority::stdout_is_journal() };
     let layer: Box<dyn Layer<_> + Send + Sync> = match format {
         Format::Json => {
             let lines = tracing_subscriber::fmt::layer().json().flatten_event(true);
-            Box::new(lines.with_target(false).with_writer(|| Output))
+            Box::new(lines.with_target(false).with_writer(outputs))
         }
         Format::Human => {
             // https://no-color.org: any value but an empty one.
             let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
             let ansi = !is_plain && io::IsTerminal::is_terminal(&io::stdout());
-            Box::new(
-                tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi).with_writer(|| Output),
-            )
+            Box::new(tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi).with_writer(outputs))
         }
     };
     // In tests a process may call this twice; the first call wins.
@@ -117,8 +120,28 @@ pub fn together(log: impl FnOnce()) {
     log();
 }
 
+/// Makes the output of each line.
+struct Outputs {
+    is_journal: bool,
+}
+
+impl MakeWriter<'_> for Outputs {
+    type Writer = Output;
+
+    fn make_writer(&self) -> Output {
+        Output { prefix: None }
+    }
+
+    fn make_writer_for(&self, line: &Metadata<'_>) -> Output {
+        Output { prefix: self.is_journal.then(|| priority::prefix(*line.level())) }
+    }
+}
+
 /// Standard output, or what [`together`] gathers. A log line is written as a whole.
-struct Output;
+struct Output {
+    /// What journald wants to see before the line.
+    prefix: Option<&'static str>,
+}
 
 impl Output {
     /// In bytes.
@@ -127,6 +150,10 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if let Some(prefix) = self.prefix.take() {
+            let prefixed = priority::with_prefix(prefix, line);
+            return self.write_all(&prefixed).map(|()| line.len());
+        }
         GATHERED.with_borrow_mut(|gathered| {
             let Some(lines) = gathered else { return io::stdout().write(line) };
             if lines.len() + line.len() > Self::MOST_GATHERED {

@@ -1,5 +1,7 @@
 //! Log lines and metrics say what became of refunds, in the same form everywhere.
 
+mod journal;
+
 use std::time::Duration;
 
 use futures_util::future::join_all;
