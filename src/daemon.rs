@@ -155,8 +155,12 @@ impl Daemon {
             exporting,
         };
         retry_during_outage(&waiting, async || daemon.run_channels(&config).await).await?;
-        daemon.clear_up(&config).await;
         daemon.start_loops(&config, webhook);
+        // It may take half a minute, so the start does not wait for it. No loop needs its result: what suspends channels is read
+        // anew every second, and the refunds left behind are only counted.
+        let (stop, clearing) =
+            (daemon.node.stop.clone(), Daemon::clear_up(daemon.node.clone(), Arc::clone(&config)));
+        tokio::spawn(async move { stop.run_until_cancelled(clearing).await });
         failed_start.disarm();
         let address = daemon.address();
         if let Some(admin) = daemon.admin_address() {
@@ -231,7 +235,7 @@ impl Daemon {
         self.listeners.take_over(&self.config().http, &new.http);
         let new = Arc::new(new);
         *self.config.locked() = Arc::clone(&new);
-        self.clear_up(&new).await;
+        Self::clear_up(self.node.clone(), new).await;
         Ok(Reloaded { sections, needs_restart, ..done })
     }
 

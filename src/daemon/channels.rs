@@ -8,6 +8,7 @@ use super::{Daemon, Reloaded};
 use crate::bank::refresh_system_roots;
 use crate::channel::Channel;
 use crate::config::Config;
+use crate::node::Node;
 use crate::node::running::Running;
 use crate::telemetry::chain;
 
@@ -38,39 +39,39 @@ impl Daemon {
 
     /// Ends and reports what an earlier configuration left behind. It may take half a minute, so the new configuration
     /// is in force before.
-    pub(super) async fn clear_up(&self, config: &Config) {
+    pub(super) async fn clear_up(node: Node, config: Arc<Config>) {
         let channels: Vec<Arc<Channel>> = config.channels.values().cloned().collect();
-        self.switch_breakers_off(&channels).await;
-        self.warn_of_refunds_left_behind(&channels).await;
+        switch_breakers_off(&node, &channels).await;
+        warn_of_refunds_left_behind(&node, &channels).await;
     }
+}
 
-    async fn warn_of_refunds_left_behind(&self, channels: &[Arc<Channel>]) {
-        let places = channels.iter().map(|channel| (&channel.name, channel.bank_address()));
-        match self.node.store.left_behind(places).await {
-            Ok(left) => {
-                for left in left {
-                    tracing::warn!(channel.name = left.channel, refunds = left.refunds, "{left}");
-                }
+async fn warn_of_refunds_left_behind(node: &Node, channels: &[Arc<Channel>]) {
+    let places: Vec<_> = channels.iter().map(|channel| (&channel.name, channel.bank_address())).collect();
+    match node.store.left_behind(places).await {
+        Ok(left) => {
+            for left in left {
+                tracing::warn!(channel.name = left.channel, refunds = left.refunds, "{left}");
             }
-            Err(error) => tracing::warn!(
-                error = %chain(&error),
-                "Failed to count the refunds that may have been sent to an earlier address of their channel"
-            ),
         }
+        Err(error) => tracing::warn!(
+            error = %chain(&error),
+            "Failed to count the refunds that may have been sent to an earlier address of their channel"
+        ),
     }
+}
 
-    /// Ends the breakers' suspensions of channels that have no breaker now. All nodes know the new configuration by then,
-    /// so a failure is only logged.
-    async fn switch_breakers_off(&self, channels: &[Arc<Channel>]) {
-        let without: Vec<&str> =
-            channels.iter().filter(|c| c.breaker.is_none()).map(|c| c.name.as_str()).collect();
-        if let Err(error) = self.node.store.switch_breakers_off(&without, &self.node.name).await {
-            tracing::warn!(
-                error = %chain(&error),
-                "Failed to end the breaker's suspension of channels whose breaker the configuration switches off; if one of them is \
-                 still suspended, reload once more, or use `refundd resume CHANNEL --breaker`"
-            );
-        }
+/// Ends the breakers' suspensions of channels that have no breaker now. All nodes know the new configuration by then,
+/// so a failure is only logged.
+async fn switch_breakers_off(node: &Node, channels: &[Arc<Channel>]) {
+    let without: Vec<&str> =
+        channels.iter().filter(|c| c.breaker.is_none()).map(|c| c.name.as_str()).collect();
+    if let Err(error) = node.store.switch_breakers_off(&without, &node.name).await {
+        tracing::warn!(
+            error = %chain(&error),
+            "Failed to end the breaker's suspension of channels whose breaker the configuration switches off; if one of them is \
+             still suspended, reload once more, or use `refundd resume CHANNEL --breaker`"
+        );
     }
 }
 
