@@ -38,6 +38,8 @@ pub(super) struct Listeners {
     /// Where new certificates go; `None` without TLS.
     tls: Option<watch::Sender<Arc<ServerConfig>>>,
     stop: CancellationToken,
+    /// Stops the server for callers alone.
+    stop_callers: CancellationToken,
     servers: Vec<JoinHandle<()>>,
 }
 
@@ -61,6 +63,7 @@ impl Bound {
     /// Serves from now on.
     pub(super) fn serve(self, api: &Api, http: &Http, supervisor: &Supervisor) -> Listeners {
         let stop = CancellationToken::new();
+        let stop_callers = stop.child_token();
         let bounds = Bounds {
             connections: http.max_connections.unwrap_or(Bounds::default().connections),
             connections_per_address: http.max_connections_per_address,
@@ -70,15 +73,21 @@ impl Bound {
         };
         let (admin_listener, admin_address) = self.admin.unzip();
         let (tls, for_callers) = http.tls.as_ref().map(|tls| watch::channel(tls.server())).unzip();
-        let callers =
-            server::serve(self.listener, for_callers, router(api.clone()), bounds, stop.clone(), GRACE);
-        let mut servers = vec![supervisor.spawn_apart("http", stop.clone(), callers)];
+        let callers = server::serve(
+            self.listener,
+            for_callers,
+            router(api.clone()),
+            bounds,
+            stop_callers.clone(),
+            GRACE,
+        );
+        let mut servers = vec![supervisor.spawn_apart("http", stop_callers.clone(), callers)];
         if let Some(listener) = admin_listener {
             let bounds = Bounds { connections: ADMIN_CONNECTIONS, connections_per_address: None, ..bounds };
             let admin = server::serve(listener, None, admin_router(api), bounds, stop.clone(), GRACE);
             servers.push(supervisor.spawn_apart("http-admin", stop.clone(), admin));
         }
-        Listeners { address: self.address, admin_address, tls, stop, servers }
+        Listeners { address: self.address, admin_address, tls, stop, stop_callers, servers }
     }
 }
 
@@ -86,6 +95,11 @@ impl Listeners {
     /// Stops the servers when it is cancelled.
     pub(super) fn stop_signal(&self) -> CancellationToken {
         self.stop.clone()
+    }
+
+    /// Stops the server for callers. Health and metrics are still answered on an address of their own, if there is one.
+    pub(super) fn stop_callers(&self) {
+        self.stop_callers.cancel();
     }
 
     /// Takes over the certificates of a new configuration, if they changed. Turning TLS on or off needs a restart.

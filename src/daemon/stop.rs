@@ -53,7 +53,7 @@ impl Daemon {
             }
         };
         let began = Instant::now();
-        self.listeners.stop_signal().cancel();
+        self.listeners.stop_callers();
         self.node.stop.cancel();
         self.workers.stop();
         let in_flight = self.node.calls.len();
@@ -82,6 +82,8 @@ impl Daemon {
             () = written => {}
             () = bounded(Self::OUTCOMES) => tracing::warn!("Stopped waiting for outcomes to be written"),
         }
+        // Until here `admin_listen` answers: a node that stops slowly is no node that is gone, and its last counts are read.
+        self.listeners.stop_signal().cancel();
         tokio::select! {
             () = self.listeners.finished() => {}
             () = bounded(Self::CONNECTIONS) => {}

@@ -53,7 +53,8 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
             .map(|(name, binds)| (name, binds.as_str()))
             .collect(),
         waits: api.node.status_report.long_waits(),
-        postgres_is_up: api.node.writes_to_postgres(),
+        // A node that stops sends no heartbeats.
+        postgres_is_up: api.node.stop.is_cancelled() || api.node.writes_to_postgres(),
         saves_fail: api.node.saving.trouble().is_some(),
         redis_is_up: api.node.bucket.trouble().is_none(),
     };

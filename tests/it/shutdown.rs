@@ -7,6 +7,7 @@ use refundd::refund::State;
 use rustix::process::Signal;
 
 use crate::dispatch::UNLIMITED;
+use crate::harness::http::get;
 use crate::harness::{NodeProcess, Scratch, Systemd, until};
 
 #[tokio::test]
@@ -145,6 +146,30 @@ async fn a_node_that_waits_for_postgres_can_be_stopped() {
     assert!(lines.any(|line| line.unwrap().contains("waiting for it")));
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn health_and_metrics_are_answered_at_their_own_address_until_the_last_outcome_is_written() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::pays().after(Duration::from_secs(5))]);
+    let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let text =
+        scratch.file("a", UNLIMITED).replace("[http]\n", &format!("[http]\nadmin_listen = \"{admin}\"\n"));
+    let mut node = NodeProcess::spawn_file(&text, []);
+    node.wait_for_line("HTTP on");
+    let callers = node.address().unwrap().parse().unwrap();
+    scratch.insert("acme", "R-", 1).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
+    node.signal(Signal::TERM);
+    node.wait_for_line("Stopping");
+    let (status, body) = get(admin, "/health/ready").await.expect("health is answered");
+    assert!(status == 503 && body.contains("stopping"), "{body}");
+    let (status, page) = get(admin, "/metrics").await.expect("metrics are answered");
+    assert!(status == 200 && page.contains("refundd_postgres_up 1\n"), "{page}");
+    until("the door of callers is closed", async || get(callers, "/health/live").await.is_none()).await;
+    assert!(node.wait().success());
+    assert_eq!(scratch.count(State::Succeeded).await, 1);
+    assert!(get(admin, "/health/live").await.is_none());
 }
 
 #[tokio::test]
