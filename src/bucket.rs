@@ -13,6 +13,7 @@ mod clock;
 mod clock_steps;
 mod counts;
 mod exchange;
+mod failing;
 mod filling;
 pub mod keys;
 mod kind;
@@ -71,6 +72,9 @@ pub enum BucketError {
     /// The address leads to another kind of server.
     #[error("ask Redis about `{what}`: [redis] url {wrong}")]
     WrongServer { what: String, wrong: WrongServer },
+    /// A key has a value of another type: another program wrote it.
+    #[error("ask Redis about `{what}`: {why}")]
+    WrongType { what: String, why: String },
     /// The reply does not have the form that the script gives it: another program wrote to the keys.
     #[error(
         "understand Redis's reply about `{what}`: {reply}; if another program wrote to its keys, delete them: \
@@ -240,8 +244,10 @@ impl Bucket {
         what: &str,
         tag: &Tag,
     ) -> Result<(Value, ClockReading), BucketError> {
-        let (reply, started) =
-            server.run(verb, call).await.map_err(|source| self.failed(what, verb.name, tag, source))?;
+        let (reply, started) = server
+            .run(verb, call)
+            .await
+            .map_err(|source| self.failed(what, verb.name, tag, &call.keys, source))?;
         let (answered, steady_ahead_us) = (server.now(), server.steady_ahead_us());
         self.watches.worked(tag, verb.name);
         let redis_us = reply::now_us(&reply).unwrap_or(0);
@@ -258,28 +264,6 @@ impl Bucket {
     /// another kind. Returns `None` also when no server answers.
     pub async fn wrong_server(&self) -> Option<WrongServer> {
         self.server.wrong_server().await
-    }
-
-    fn failed(&self, what: &str, verb: &'static str, tag: &Tag, source: redis::RedisError) -> BucketError {
-        let what = what.to_owned();
-        // Other errors of a server are about its slots, and end for all verbs at once. `OOM` is an extension. A replica
-        // refuses verbs that write and answers the others.
-        let is_refusal = matches!(
-            source.kind(),
-            ErrorKind::Extension
-                | ErrorKind::Server(
-                    ServerErrorKind::ResponseError
-                        | ServerErrorKind::NoPerm
-                        | ServerErrorKind::ExecAbort
-                        | ServerErrorKind::ReadOnly
-                )
-        );
-        if let Some(wrong) = self.server.wrong_server_of(&source) {
-            self.watches.failed(tag, verb, format!("[redis] url {wrong}"), is_refusal);
-            return BucketError::WrongServer { what, wrong };
-        }
-        self.watches.failed(tag, verb, source.to_string(), is_refusal);
-        BucketError::Ask { what, source }
     }
 }
 

@@ -91,7 +91,10 @@ impl Bucket {
         match error {
             BucketError::Ask { source, .. } => self.server.is_lost_by(source),
             BucketError::WrongServer { .. } => true,
-            BucketError::Url(_) | BucketError::Memory(_) | BucketError::Reply { .. } => false,
+            BucketError::Url(_)
+            | BucketError::Memory(_)
+            | BucketError::WrongType { .. }
+            | BucketError::Reply { .. } => false,
         }
     }
 
@@ -117,7 +120,8 @@ impl Bucket {
             .zip(replies)
             .map(|(channel, reply)| {
                 let tag = self.keys.tag(channel);
-                let reply = reply.map_err(|source| self.failed(channel.as_str(), verb.name, &tag, source))?;
+                let reply =
+                    reply.map_err(|source| self.failed(channel.as_str(), verb.name, &tag, &lists, source))?;
                 self.watches.worked(&tag, verb.name);
                 read(&reply)
                     .ok_or_else(|| misread(channel.as_str(), &Value::Array([reply.0, reply.1].to_vec())))

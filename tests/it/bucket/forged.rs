@@ -181,3 +181,17 @@ async fn forged_steps_of_the_clock_stop_no_limit_and_raise_none() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_key_of_another_type_is_named_with_the_way_out_and_the_channel_goes_on_when_it_is_deleted() {
+    let (scratch, bucket, channel) = scene("").await;
+    write(&scratch, "SET", "bucket", &["x".to_owned()]).await;
+    let refused = bucket.take(&channel, order(1, 1)).await.unwrap_err().to_string();
+    let named = format!("{}:{{acme}}:*", scratch.key_prefix());
+    for said in [refused, bucket.trouble().unwrap()] {
+        assert!(said.contains("WRONGTYPE") && said.contains(&named) && said.contains("delete it"), "{said}");
+    }
+    write(&scratch, "DEL", "bucket", &[]).await;
+    bucket.fill(&channel.name, &ids(1..=2), End::Back, CAPACITY).await.unwrap();
+    assert_eq!(take(&bucket, &channel, 9).await, [1, 2]);
+}
