@@ -177,6 +177,7 @@ mod tests {
         paused.suspensions = [SuspendedBy::Person, SuspendedBy::Breaker].map(suspension).into();
         let readings = Readings {
             census: Some(&[paused, census("globex", &[])]),
+            census_age: Some(Duration::from_millis(2_500)),
             unsealed: Some(Duration::from_millis(8_200)),
             undelivered: Some(Duration::from_millis(700)),
             proposals: Some(vec![("acme".to_owned(), 2)]),
@@ -238,6 +239,7 @@ mod tests {
     fn without_postgres() -> Readings<'static> {
         Readings {
             census: None,
+            census_age: None,
             unsealed: None,
             undelivered: None,
             proposals: None,
@@ -245,7 +247,7 @@ mod tests {
             blocked: Vec::new(),
             bound: Vec::new(),
             waits: HashMap::new(),
-            postgres_is_up: true,
+            postgres_is_up: false,
             saves_fail: false,
             redis_is_up: false,
         }

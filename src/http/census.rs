@@ -3,9 +3,11 @@
 //!
 //! Counting reads an entry for each refund that waits, and scrapers and dashboards ask every node often. So a node
 //! counts once at a time. Then it waits ten times as long as the count took, times the number of living nodes.
-//! So all nodes together keep one connection busy for a tenth of the time, however many callers there are.
+//! So all nodes together keep one connection busy for a tenth of the time, however many callers there are. A count that
+//! fails because it takes too long costs as much as one that works, so the node waits after it, too. Meanwhile the last good count
+//! stands in.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
@@ -13,18 +15,53 @@ use tokio::sync::Mutex;
 use super::Problem;
 use super::kept::Kept;
 use crate::desk::{self, forecasts::Measured, fresh::with_suspensions};
+use crate::lock::Lock;
 use crate::node::Node;
 use crate::store::{ChannelCensus, Suspended};
 
 /// The shortest and the longest time for which a count is kept.
 const LEAST: Duration = Duration::from_secs(2);
 const MOST: Duration = Duration::from_mins(5);
+/// While counting fails, callers get no count that is older. A metrics page says how old its count is, and may show any.
+const TOO_OLD: Duration = Duration::from_mins(10);
 
 /// The last count.
 #[derive(Debug, Default)]
 pub(super) struct CensusCache {
-    counted: Arc<Kept<Vec<ChannelCensus>>>,
+    /// Why the last count failed, or `None`.
+    tried: Arc<Kept<Option<CountFailure>>>,
+    good: Arc<StdMutex<Option<GoodCount>>>,
     suspended: Mutex<Option<LastSuspended>>,
+}
+
+#[derive(Debug)]
+struct CountFailure {
+    problem: Problem,
+    /// Postgres takes no statement at all, so the count cost it nothing.
+    is_away: bool,
+}
+
+/// A count that succeeded.
+#[derive(Debug, Clone)]
+pub(super) struct GoodCount {
+    census: Arc<Vec<ChannelCensus>>,
+    began: Instant,
+}
+
+impl GoodCount {
+    pub(super) fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// The census with what suspends and slows channels now.
+    pub(super) fn with(self, suspended: &Suspended) -> Arc<Vec<ChannelCensus>> {
+        with_suspensions(&self.census, suspended).map_or(self.census, Arc::new)
+    }
+
+    /// How many nodes run the same channels. Each of them counts for itself.
+    fn nodes(&self) -> usize {
+        self.census.iter().map(|channel| channel.run_by.len()).max().unwrap_or(1)
+    }
 }
 
 /// The last read of what suspends channels.
@@ -35,25 +72,54 @@ struct LastSuspended {
 }
 
 impl CensusCache {
-    /// The census, counted now or a moment ago. If counting takes longer than `patience`, the last count.
+    /// The census, counted now or a moment ago. If counting takes longer than `patience`, or fails while Postgres answers, the
+    /// last count.
     ///
     /// # Errors
-    /// When Postgres fails, or when the first count takes longer than `patience`.
+    /// When Postgres is away, when there is no count that is young enough, or when the first count takes longer than `patience`.
     pub(super) async fn read(
         &self,
         node: &Node,
         patience: Duration,
     ) -> Result<Arc<Vec<ChannelCensus>>, Problem> {
-        let node = node.clone();
+        let tried = self.count(node, patience).await?;
+        match (&*tried, self.last_good()) {
+            (None, Some(good)) => Ok(good.census),
+            (Some(failure), Some(good)) if !failure.is_away && good.age() < TOO_OLD => Ok(good.census),
+            (Some(failure), _) => Err(failure.problem.clone()),
+            (None, None) => Err(Problem::internal()),
+        }
+    }
+
+    /// The last count that succeeded: now, a moment ago, or long ago if counting takes long or fails.
+    pub(super) async fn counted(&self, node: &Node, patience: Duration) -> Option<GoodCount> {
+        let _ = self.count(node, patience).await;
+        self.last_good()
+    }
+
+    fn last_good(&self) -> Option<GoodCount> {
+        self.good.locked().clone()
+    }
+
+    /// Counts, unless the last try was a moment ago.
+    async fn count(&self, node: &Node, patience: Duration) -> Result<Arc<Option<CountFailure>>, Problem> {
+        let (node, good, last) = (node.clone(), Arc::clone(&self.good), Arc::clone(&self.good));
         let count = || async move {
+            let began = Instant::now();
             let measured = Measured::of_reports([&node.status_report.report(None)]);
-            Ok(desk::census(&node.store, &measured).await?)
+            Ok(match desk::census(&node.store, &measured).await {
+                Ok(census) => {
+                    *good.locked() = Some(GoodCount { census: Arc::new(census), began });
+                    None
+                }
+                Err(error) => Some(CountFailure { is_away: error.is_away(), problem: Problem::from(error) }),
+            })
         };
-        let rest = |counted: &Vec<ChannelCensus>, took| {
-            // The living nodes that run the same channels. Each of them counts for itself.
-            rest_after(took, counted.iter().map(|channel| channel.run_by.len()).max().unwrap_or(1))
+        let rest = move |failure: &Option<CountFailure>, took| match failure {
+            Some(CountFailure { is_away: true, .. }) => LEAST,
+            _ => rest_after(took, last.locked().as_ref().map_or(1, GoodCount::nodes)),
         };
-        self.counted.read(count, rest, patience).await
+        self.tried.read(count, rest, patience).await
     }
 
     /// The census with what suspends and slows channels at this moment.
@@ -66,24 +132,12 @@ impl CensusCache {
         patience: Duration,
     ) -> Result<Arc<Vec<ChannelCensus>>, Problem> {
         let census = self.read(node, patience).await?;
-        self.renewed(node, census).await
-    }
-
-    /// This census with what suspends and slows channels at this moment.
-    ///
-    /// # Errors
-    /// When Postgres fails.
-    pub(super) async fn renewed(
-        &self,
-        node: &Node,
-        census: Arc<Vec<ChannelCensus>>,
-    ) -> Result<Arc<Vec<ChannelCensus>>, Problem> {
         let suspended = self.suspended(node).await?;
         Ok(with_suspensions(&census, &suspended).map_or(census, Arc::new))
     }
 
     /// What suspends channels, by a read that began after this call. Callers of one moment share it.
-    async fn suspended(&self, node: &Node) -> Result<Arc<Suspended>, Problem> {
+    pub(super) async fn suspended(&self, node: &Node) -> Result<Arc<Suspended>, Problem> {
         let asked = Instant::now();
         let mut last = self.suspended.lock().await;
         if let Some(last) = last.as_ref().filter(|last| last.began >= asked) {
@@ -97,7 +151,7 @@ impl CensusCache {
 
     /// Whether a count is there already.
     pub(super) fn has_value(&self) -> bool {
-        self.counted.has_value()
+        self.last_good().is_some()
     }
 }
 

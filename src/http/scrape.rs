@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 use tokio::time::{Instant, timeout_at};
 
 use super::Api;
+use super::census::GoodCount;
 use crate::metrics::{PageFormat, Readings};
 
 /// The longest wait for a count. Scrapers commonly give up after ten seconds.
@@ -21,16 +22,16 @@ const REST: Duration = Duration::from_secs(2);
 pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl IntoResponse {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let format = PageFormat::accepted(accept);
-    let counted = api.census.read(&api.node, MOST_PATIENCE).await;
+    let counted = api.census.counted(&api.node, MOST_PATIENCE).await;
     let until = Instant::now() + REST;
-    // A count may be minutes old. It says neither what suspends channels now, nor whether Postgres answers.
-    let census = match counted {
-        Ok(counted) => in_time(until, api.census.renewed(&api.node, counted)).await,
-        Err(_) => None,
-    };
+    // A count may be minutes old, and may fail because it takes too long. It says neither what suspends channels now, nor whether
+    // Postgres answers. This read says both.
+    let suspended = in_time(until, api.census.suspended(&api.node)).await;
+    let census_age = counted.as_ref().map(GoodCount::age);
+    let census = suspended.as_ref().zip(counted).map(|(suspended, counted)| counted.with(suspended));
     // A Postgres that did not answer just now is not waited for again.
     let store = &api.node.store;
-    let (unsealed, undelivered, proposals) = match &census {
+    let (unsealed, undelivered, proposals) = match &suspended {
         Some(_) => (
             in_time(until, store.oldest_unsealed()).await,
             in_time(until, store.oldest_undelivered()).await,
@@ -38,8 +39,11 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
         ),
         None => (None, None, None),
     };
+    // A node that stops sends no heartbeats.
+    let takes_heartbeats = api.node.stop.is_cancelled() || api.node.writes_to_postgres();
     let readings = Readings {
         census: census.as_deref().map(Vec::as_slice),
+        census_age,
         unsealed,
         undelivered,
         proposals,
@@ -53,8 +57,7 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
             .map(|(name, binds)| (name, binds.as_str()))
             .collect(),
         waits: api.node.status_report.long_waits(),
-        // A node that stops sends no heartbeats.
-        postgres_is_up: api.node.stop.is_cancelled() || api.node.writes_to_postgres(),
+        postgres_is_up: suspended.is_some() && takes_heartbeats,
         saves_fail: api.node.saving.trouble().is_some(),
         redis_is_up: api.node.bucket.trouble().is_none(),
     };

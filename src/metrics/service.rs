@@ -1,8 +1,8 @@
 //! The gauges of all channels, from Postgres and this node, at the moment of a scrape.
 //!
 //! Each scrape builds the gauges anew, so a channel that is gone leaves no gauge behind. All nodes show the same
-//! figures from Postgres: take one node's, or the maximum, never the sum. Seven gauges are this node's own:
-//! `bucket_depth`, `channel_blocked`, `channel_bound`, `limit_wait`, `postgres_up`, `saves_fail` and `redis_up`.
+//! figures from Postgres: take one node's, or the maximum, never the sum. Eight gauges are this node's own:
+//! `bucket_depth`, `census_age`, `channel_blocked`, `channel_bound`, `limit_wait`, `postgres_up`, `saves_fail` and `redis_up`.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -36,8 +36,10 @@ struct ByState {
 /// What a scrape reads from Postgres and the node.
 #[derive(Debug)]
 pub struct Readings<'a> {
-    /// `None` when Postgres did not answer.
+    /// `None` when Postgres did not answer, or before the first count.
     pub census: Option<&'a [ChannelCensus]>,
+    /// The time since the last good count began.
+    pub census_age: Option<Duration>,
     /// The age of the oldest line of the journal that is not sealed.
     pub unsealed: Option<Duration>,
     /// The age of the oldest line of the journal that was not delivered by webhooks.
@@ -52,7 +54,7 @@ pub struct Readings<'a> {
     pub bound: Vec<(ChannelName, &'static str)>,
     /// The channels that wait long for a limit, and how much longer.
     pub waits: HashMap<ChannelName, Duration>,
-    /// Whether Postgres takes this node's heartbeats.
+    /// Whether Postgres answered this scrape and takes this node's heartbeats.
     pub postgres_is_up: bool,
     /// Whether no refund can be saved through this node although Postgres may answer.
     pub saves_fail: bool,
@@ -177,6 +179,11 @@ impl Readings<'_> {
                 "The age of the oldest line of the journal that the receiver of webhooks has not taken; zero if none waits",
                 self.undelivered,
             ),
+            (
+                "census_age",
+                "The age of the last count of refunds that succeeded: the gauges by channel are from it, but what suspends channels is newer",
+                self.census_age,
+            ),
         ];
         for (name, help, age) in ages {
             let Some(age) = age else { continue };
@@ -201,7 +208,7 @@ impl Readings<'_> {
         page.register(
             "postgres_up",
             "Whether Postgres answered this scrape and takes this node's heartbeats",
-            flag(self.postgres_is_up && self.census.is_some()),
+            flag(self.postgres_is_up),
         );
         page.register(
             "saves_fail",

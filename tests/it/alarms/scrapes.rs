@@ -52,6 +52,29 @@ async fn reads_that_wait_for_locks_keep_no_scraper_waiting_one_after_the_other()
     node.stop().await;
 }
 
+/// The count waits for the lock, and fails. All else is well.
+#[tokio::test]
+async fn a_count_that_fails_leaves_the_last_one_on_the_page_with_its_age() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", LIMITED).await;
+    is_counted(&node).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.attempts in access exclusive mode").await.unwrap();
+    // A count is kept for two seconds, and the next one waits three seconds for the lock.
+    until("counting has failed", async || {
+        let page = node.get("/metrics").await.text;
+        assert!(page.contains("refundd_postgres_up 1\n"), "{page}");
+        assert!(page.contains("refundd_channel_paused{channel=\"acme\"} 0\n"), "{page}");
+        let age = page.lines().find_map(|line| line.strip_prefix("refundd_census_age_seconds "));
+        age.is_some_and(|age| age.parse::<f64>().unwrap() > 9.0)
+    })
+    .await;
+    assert_eq!(node.get("/v1/channels").await.status, 200);
+    lock.rollback().await.unwrap();
+    node.stop().await;
+}
+
 /// A count is kept for two seconds at least.
 #[tokio::test]
 async fn a_pause_is_on_the_next_page_although_the_last_count_is_older() {
