@@ -105,6 +105,36 @@ fn nothing_moves_is_for_causes_without_a_rule_of_their_own() {
 }
 
 #[test]
+fn nothing_is_confirmed_while_attempts_end_and_none_says_what_the_bank_did() {
+    let page = |outcome: &str, nth: usize, more: &str| {
+        scrape(&format!("refundd_attempts_total{{channel=\"acme\",outcome=\"{outcome}\"}} {nth}\n{more}"))
+    };
+    let finds = |outcome: &str, more: &dyn Fn(usize) -> String| {
+        let history = (0..80).map(|nth| page(outcome, nth, &more(nth))).collect();
+        holds("RefunddNothingConfirmed", history)
+    };
+    for outcome in ["unknown", "review", "not_executed"] {
+        assert!(finds(outcome, &|_| String::new()), "{outcome}");
+    }
+    for outcome in ["succeeded", "accepted", "rejected", "handed_back", "asked_to_wait", "unauthorised"] {
+        assert!(!finds(outcome, &|_| String::new()), "{outcome}");
+    }
+    // One refund in ten minutes is enough, and one of before is not.
+    let paid_at = |moment: usize| {
+        move |nth: usize| {
+            format!(
+                "refundd_attempts_total{{channel=\"acme\",outcome=\"succeeded\"}} {}\n",
+                u8::from(nth >= moment)
+            )
+        }
+    };
+    assert!(!finds("unknown", &paid_at(60)));
+    assert!(finds("unknown", &paid_at(20)));
+    let suspended = |_: usize| "refundd_channel_suspended{channel=\"acme\",by=\"breaker\"} 1\n".to_owned();
+    assert!(!finds("unknown", &suspended), "the breaker has a rule of its own");
+}
+
+#[test]
 fn the_breaker_of_a_retired_channel_wakes_nobody() {
     let open = "refundd_channel_suspended{channel=\"acme\",by=\"breaker\"} 1\n";
     let finds = |nodes| {

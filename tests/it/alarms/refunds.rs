@@ -15,7 +15,28 @@ use crate::harness::{NodeProcess, Receiver, Scratch, TestNode, until, within};
 
 pub const AGE: &str = "update refundd.refunds set due_at = now() - interval '2 hours' where state = 'ready'";
 
-/// The bank accepts connections and requests, and answers none of them for minutes: no other alarm knows this.
+/// Each send ends at its time-out, so it counts as an attempt.
+#[tokio::test]
+async fn a_bank_that_never_answers_and_no_breaker() {
+    let scratch = Scratch::new().await;
+    let (node, mut watch) = healthy(&scratch, LIMITED).await;
+    scratch.bank.then("acme", Step::silence());
+    // A counter that begins now has no increase yet.
+    for (prefix, ended) in [("R-", 3), ("S-", 6)] {
+        scratch.insert("acme", prefix, 3).await;
+        let sample = format!("refundd_attempts_total{{channel=\"acme\",outcome=\"unknown\"}} {ended}\n");
+        until(&sample, async || node.get("/metrics").await.text.contains(&sample)).await;
+        watch.holds_at_once("RefunddNothingConfirmed").await;
+    }
+    watch.fires("RefunddNothingConfirmed").await;
+    health_says(&node, 200, "\"ready\"").await;
+    scratch.bank.then("acme", Step::pays());
+    scratch.insert("acme", "T-", 1).await;
+    watch.ends("RefunddNothingConfirmed").await;
+    node.stop().await;
+}
+
+/// The bank accepts connections and requests, and answers none of them. While no send has ended yet, no other alarm knows this.
 #[tokio::test]
 async fn a_bank_that_hangs_keeps_all_slots() {
     let scratch = Scratch::new().await;
