@@ -28,8 +28,8 @@ const TOO_OLD: Duration = Duration::from_mins(10);
 /// The last count.
 #[derive(Debug, Default)]
 pub(super) struct CensusCache {
-    /// Why the last count failed, or `None`.
-    tried: Arc<Kept<Option<CountFailure>>>,
+    /// How the last count ended.
+    tried: Arc<Kept<Result<(), CountFailure>>>,
     good: Arc<StdMutex<Option<GoodCount>>>,
     suspended: Mutex<Option<LastSuspended>>,
 }
@@ -84,10 +84,10 @@ impl CensusCache {
     ) -> Result<Arc<Vec<ChannelCensus>>, Problem> {
         let tried = self.count(node, patience).await?;
         match (&*tried, self.last_good()) {
-            (None, Some(good)) => Ok(good.census),
-            (Some(failure), Some(good)) if !failure.is_away && good.age() < TOO_OLD => Ok(good.census),
-            (Some(failure), _) => Err(failure.problem.clone()),
-            (None, None) => Err(Problem::internal()),
+            (Ok(()), Some(good)) => Ok(good.census),
+            (Err(failure), Some(good)) if !failure.is_away && good.age() < TOO_OLD => Ok(good.census),
+            (Err(failure), _) => Err(failure.problem.clone()),
+            (Ok(()), None) => Err(Problem::internal()),
         }
     }
 
@@ -102,7 +102,7 @@ impl CensusCache {
     }
 
     /// Counts, unless the last try was a moment ago.
-    async fn count(&self, node: &Node, patience: Duration) -> Result<Arc<Option<CountFailure>>, Problem> {
+    async fn count(&self, node: &Node, patience: Duration) -> Result<Arc<Result<(), CountFailure>>, Problem> {
         let (node, good, last) = (node.clone(), Arc::clone(&self.good), Arc::clone(&self.good));
         let count = || async move {
             let began = Instant::now();
@@ -110,13 +110,13 @@ impl CensusCache {
             Ok(match desk::census(&node.store, &measured).await {
                 Ok(census) => {
                     *good.locked() = Some(GoodCount { census: Arc::new(census), began });
-                    None
+                    Ok(())
                 }
-                Err(error) => Some(CountFailure { is_away: error.is_away(), problem: Problem::from(error) }),
+                Err(error) => Err(CountFailure { is_away: error.is_away(), problem: Problem::from(error) }),
             })
         };
-        let rest = move |failure: &Option<CountFailure>, took| match failure {
-            Some(CountFailure { is_away: true, .. }) => LEAST,
+        let rest = move |tried: &Result<(), CountFailure>, took| match tried {
+            Err(CountFailure { is_away: true, .. }) => LEAST,
             _ => rest_after(took, last.locked().as_ref().map_or(1, GoodCount::nodes)),
         };
         self.tried.read(count, rest, patience).await

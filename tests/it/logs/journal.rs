@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -21,10 +21,9 @@ async fn lines(scratch: &Scratch, is_named: bool) -> Vec<String> {
     let seen = output.metadata().unwrap();
     let inode = if is_named { seen.ino() } else { seen.ino() + 1 };
     let mut node = Command::new(env!("CARGO_BIN_EXE_refundd"))
-        .args(["run", "--with-parent", "--config"])
+        .args(["run", "--config"])
         .arg(&file)
         .env("JOURNAL_STREAM", format!("{}:{inode}", seen.dev()))
-        .stdin(Stdio::piped())
         .stdout(output)
         .spawn()
         .unwrap();
