@@ -3,8 +3,8 @@
 //! The command reads only Postgres, one page at a time, and changes nothing. The journal is its source, not the bank:
 //! compare the sums with the bank's own statement.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
+mod sums;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::output;
 use super::progress::ProgressDisplay;
 use crate::proof::When;
 use crate::prove::Period;
-use crate::refund::State;
-use crate::refund::text::{counted, shown};
-use crate::store::{EndedBy, SentAgain, SentLine, Store};
+use crate::refund::text::shown;
+use crate::store::{SentLine, Store};
+use sums::{Sums, shown_sums};
 
 const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\". A send belongs to \
@@ -26,8 +26,13 @@ once. The command first waits, at most 20 seconds, for transactions that may sti
 
 Each line is one send that reached the bank, or may have; a refund that was sent twice has two lines. `state` is \
 the refund's state now. `ended_by` says who ended it: bank, person, or refundd, because its deadline passed; empty while it \
-has not ended. Sums count each refund once, in minor units, and stand on standard error: what the bank said, what a person \
-decided, what is still open, and what was sent again after the period. The last is in the sums of that later period.
+has not ended. `bank_ref` is the bank's reference of the refund now, the same on all its lines. Sums count each refund once, in \
+minor units, and stand on standard error: what the bank said, what a person decided, what is still open, and what was sent again \
+after the period, or before it if the line of a send came late. The sums of that other period have the money. A refund that the \
+bank's late answer contradicts is counted once more: it may be paid twice. `refundd log` says how.
+
+Lines that come late change past periods: a send that nobody could tell about leaves its period for that of the node's own line. \
+So exports of two days that were made on different days may overlap or differ. Export all of them again before you compare.
 
 A cell that begins with =, +, -, @ or ' gets one ' before it, so that no spreadsheet runs it as a formula. So does each part \
 of a cell behind a ;, because some spreadsheets begin a new cell there. Spaces and quotes before such a sign do not count. A control \
@@ -39,6 +44,10 @@ write sends of the period stayed open, or the command failed; 2 the command line
 /// How long the command waits for transactions that may still write sends of the period. Those of nodes last some milliseconds,
 /// or as long as the synchronous standby hangs.
 const WAIT_AT_MOST: Duration = Duration::from_secs(20);
+
+/// A send that was dated so long ago is in the journal, or its transaction has locked the journal. So a past period need not wait for
+/// transactions that began just now.
+const SETTLED_AFTER_US: i64 = 5_000_000;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -86,11 +95,13 @@ pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode
     let (mut sums, mut progress) = (Sums::default(), ProgressDisplay::new());
     let waits =
         || progress.show(|| "waiting for transactions that may still write sends of this period".to_owned());
-    let is_whole = store.journal_is_whole_before(period.to_us, WAIT_AT_MOST, waits).await?;
+    // Sends after the period say where its money is, so they must be whole, too.
+    let whole_us = period.to_us.max(now.as_microsecond() - SETTLED_AFTER_US);
+    let is_whole = store.journal_is_whole_before(whole_us, WAIT_AT_MOST, waits).await?;
     progress.clear();
     if !is_whole {
         bail!(
-            "nothing was exported: a transaction that is still open may write sends of this period. Try again later. If it \
+            "nothing was exported: a transaction that is still open may write sends of this period, or later ones. Try again later. If it \
              stays open, look for the oldest one in pg_stat_activity and pg_prepared_xacts, and end it"
         );
     }
@@ -107,7 +118,7 @@ pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode
         progress.show(|| format!("{percent} % of the journal of this period read"));
         failed.is_none() && !output::is_lost()
     };
-    store.each_page_of_sent(&args.channel, period, see).await?;
+    store.each_page_of_sent(&args.channel, period, whole_us, see).await?;
     progress.clear();
     if let Some(error) = failed {
         return Err(error);
@@ -175,77 +186,6 @@ fn harmless(text: &str) -> String {
         if is_run { format!("'{part}") } else { part.to_owned() }
     };
     shown(text).split(';').map(part).collect::<Vec<_>>().join(";")
-}
-
-/// The sums of one currency.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Sum {
-    sends: u64,
-    /// The refunds of each state and by who ended them, and their sum. A sum may be more than any one amount can be.
-    refunds: BTreeMap<(Option<EndedBy>, State), (u64, i128)>,
-    /// The refunds that were sent again after the period, and their sum. The later period has their states.
-    later: (u64, i128),
-}
-
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Sums(BTreeMap<String, Sum>);
-
-impl Sums {
-    fn add(&mut self, line: &SentLine) {
-        let sum = self.0.entry(line.money.currency.clone()).or_default();
-        sum.sends += 1;
-        let (refunds, amount) = match line.again {
-            SentAgain::No => sum.refunds.entry((line.ended_by, line.state)).or_default(),
-            SentAgain::Later => &mut sum.later,
-            SentAgain::InThePeriod => return,
-        };
-        *refunds += 1;
-        *amount += i128::from(line.money.amount_minor);
-    }
-}
-
-/// Who ended refunds, in words.
-const WHO: [(Option<EndedBy>, &str); 4] = [
-    (Some(EndedBy::Bank), "the bank said so"),
-    (Some(EndedBy::Person), "a person decided"),
-    (Some(EndedBy::Refundd), "the deadline passed, and the bank had executed nothing"),
-    (None, "still open"),
-];
-
-fn shown_sums(sums: &Sums) -> String {
-    let mut text = String::new();
-    for (currency, Sum { sends, refunds, later }) in &sums.0 {
-        let of = |is_wanted: &dyn Fn(Option<EndedBy>) -> bool| {
-            let wanted = refunds.iter().filter(|((by, _), _)| is_wanted(*by));
-            wanted.fold((0, 0), |(count, amount), (_, (n, sum))| (count + n, amount + sum))
-        };
-        let (count, amount) = of(&|_| true);
-        let (count, amount) = (count + later.0, amount + later.1);
-        let (sends, count) = (counted(*sends, "send"), counted(count, "refund"));
-        let _ = writeln!(text, "{currency}: {sends} of {count}, {amount} in minor units");
-        for (who, words) in WHO {
-            let (count, amount) = of(&|by| by == who);
-            if count == 0 && who == Some(EndedBy::Refundd) {
-                continue;
-            }
-            let _ = writeln!(text, "    {words}: {}, {amount}", counted(count, "refund"));
-            for ((_, state), (count, amount)) in refunds.iter().filter(|((by, _), _)| *by == who) {
-                let _ = writeln!(text, "        {state} now: {}, {amount}", counted(*count, "refund"));
-            }
-        }
-        if later.0 > 0 {
-            let _ = writeln!(
-                text,
-                "    sent again after this period: {}, {}",
-                counted(later.0, "refund"),
-                later.1
-            );
-        }
-    }
-    if sums.0.is_empty() {
-        text.push_str("nothing was sent\n");
-    }
-    text
 }
 
 #[cfg(test)]

@@ -4,6 +4,9 @@
 //!
 //! A line is dated when its transaction begins, and can be read after the commit. So the reader first waits until no transaction
 //! can write a line of the period any more ([`Store::journal_is_whole_before`]).
+//!
+//! Each page has a snapshot of its own: one transaction for all pages would keep Postgres from removing dead rows for as long as the
+//! output lasts. All pages ignore lines that are dated after a time before which the journal is whole, so they see one journal.
 
 use std::time::{Duration, Instant};
 
@@ -39,13 +42,17 @@ pub struct SentLine {
     /// Who ended the refund; `None` while it has not ended.
     pub ended_by: Option<EndedBy>,
     pub again: SentAgain,
+    /// Whether a late answer of the bank contradicts the refund.
+    pub is_contradicted: bool,
 }
 
-/// Whether the refund was sent again after a send.
+/// Whether the refund was sent again after a send, and when the journal dates the later send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SentAgain {
     No,
     InThePeriod,
+    /// Before the period: the line of this send came late.
+    Before,
     Later,
 }
 
@@ -90,7 +97,9 @@ const RANGE: &str = "
        and finished_at < timestamptz 'epoch' + $2 * interval '1 microsecond'";
 
 // A line without a first byte is a send that was handed back, unless the outcome is open. The line of a lapsed lease
-// is left out once the node's own line about the same send is there, also where the sends after a send are looked at.
+// is left out once the node's own line about the same send is there, also where the sends after a send are looked at. Two claims may
+// have one epoch, so the process must be the same, too: a lapsed lease names process/claim, and the node's own line its process.
+// Lines are written late, so the epoch says which send is the later one, and the id only between two claims with one epoch.
 const SENT: Statement = statement!(
     "
     select a.refund_id, r.refund_ref, r.payment_ref, r.amount_minor, r.currency, r.request_id::text as request_id, a.number,
@@ -99,15 +108,23 @@ const SENT: Statement = statement!(
            a.outcome, a.status, a.code, a.permit, r.bank_ref, r.state,
            (select b.kind from refundd.attempts b where b.refund_id = a.refund_id and b.moved_to is not null
              order by b.id desc limit 1) as moved_by,
-           (select bool_or(b.finished_at >= timestamptz 'epoch' + :from_us * interval '1 microsecond'
-                           and b.finished_at < timestamptz 'epoch' + :to_us * interval '1 microsecond')
+           exists (select from refundd.events e
+                    where e.refund_id = a.refund_id and e.kind = 'late_answer_differs') as is_contradicted,
+           (select case when bool_or(b.finished_at >= timestamptz 'epoch' + :from_us * interval '1 microsecond'
+                                     and b.finished_at < timestamptz 'epoch' + :to_us * interval '1 microsecond') then 'here'
+                        when (array_agg(b.finished_at < timestamptz 'epoch' + :from_us * interval '1 microsecond'
+                                        order by b.lease_epoch desc, b.id desc))[1] then 'before'
+                        when count(*) > 0 then 'later' end
               from refundd.attempts b
-             where b.refund_id = a.refund_id and b.id > a.id and b.kind = 'send'
+             where b.refund_id = a.refund_id and (b.lease_epoch, b.id) > (a.lease_epoch, a.id) and b.kind = 'send'
+               and b.finished_at < timestamptz 'epoch' + :whole_us * interval '1 microsecond'
                and (b.started_at is not null or b.outcome <> 'not_executed')
                and not (b.code is not distinct from 'lease_lapsed'
                         and exists (select from refundd.attempts c
                                      where c.refund_id = b.refund_id and c.lease_epoch = b.lease_epoch and c.kind = 'send'
-                                       and c.code is distinct from 'lease_lapsed'))) as is_again_here
+                                       and starts_with(b.node || '/', c.node || '/')
+                                       and c.finished_at < timestamptz 'epoch' + :whole_us * interval '1 microsecond'
+                                       and c.code is distinct from 'lease_lapsed'))) as sent_again
       from refundd.attempts a join refundd.refunds r on r.id = a.refund_id
      where a.id > :after_id and a.id <= :to_id and a.channel = :channel and a.kind = 'send'
        and (a.started_at is not null or a.outcome <> 'not_executed')
@@ -116,6 +133,8 @@ const SENT: Statement = statement!(
        and not (a.code is not distinct from 'lease_lapsed'
                 and exists (select from refundd.attempts b
                              where b.refund_id = a.refund_id and b.lease_epoch = a.lease_epoch and b.kind = 'send'
+                               and starts_with(a.node || '/', b.node || '/')
+                               and b.finished_at < timestamptz 'epoch' + :whole_us * interval '1 microsecond'
                                and b.code is distinct from 'lease_lapsed'))
      order by a.id"
 );
@@ -160,11 +179,13 @@ fn read(row: &PgRow) -> Result<SentLine, StoreError> {
         bank_ref: row.get("bank_ref"),
         ended_by: EndedBy::of(state, row.get("moved_by")),
         state,
-        again: match row.get("is_again_here") {
+        again: match row.get::<Option<&str>, _>("sent_again") {
             None => SentAgain::No,
-            Some(true) => SentAgain::InThePeriod,
-            Some(false) => SentAgain::Later,
+            Some("here") => SentAgain::InThePeriod,
+            Some("before") => SentAgain::Before,
+            Some(_) => SentAgain::Later,
         },
+        is_contradicted: row.get("is_contradicted"),
     })
 }
 
@@ -201,11 +222,13 @@ impl Store {
 
     /// Calls `see` with the sends of a channel that ended in the period, from its beginning up to and without its end, in
     /// the order of the journal. `see` gets one page at a time, and how much of the journal was read in percent; it stops
-    /// the reading by answering false.
+    /// the reading by answering false. The journal must be whole before `whole_us`, which is not before the end of the period: lines
+    /// that are dated later are not looked at.
     pub async fn each_page_of_sent(
         &self,
         channel: &str,
         period: Period,
+        whole_us: i64,
         mut see: impl FnMut(&[SentLine], i64) -> bool,
     ) -> Result<(), StoreError> {
         let db = self.db.patient();
@@ -226,6 +249,7 @@ impl Store {
                 to_id: to,
                 from_us: period.from_us,
                 to_us: period.to_us,
+                whole_us: whole_us,
             );
             let rows = query.all(&db).await.doing("read what was sent")?;
             let lines = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;

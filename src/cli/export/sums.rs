@@ -1,0 +1,91 @@
+//! The sums of an export: each refund once, by currency, by who ended it and by its state now.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::refund::State;
+use crate::refund::text::counted;
+use crate::store::{EndedBy, SentAgain, SentLine};
+
+/// The sums of one currency.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sum {
+    sends: u64,
+    /// The refunds of each state and by who ended them, and their sum. A sum may be more than any one amount can be.
+    refunds: BTreeMap<(Option<EndedBy>, State), (u64, i128)>,
+    /// The refunds that were sent again after the period, and their sum. The later period has their states.
+    later: (u64, i128),
+    /// The same of those that were sent again before the period: the lines of earlier sends came late.
+    before: (u64, i128),
+    /// The refunds that a late answer contradicts, and their sum. They are among the others, too.
+    contradicted: (u64, i128),
+}
+
+/// The sums of each currency.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums(BTreeMap<String, Sum>);
+
+impl Sums {
+    pub(super) fn add(&mut self, line: &SentLine) {
+        let sum = self.0.entry(line.money.currency.clone()).or_default();
+        sum.sends += 1;
+        let count = |(refunds, amount): &mut (u64, i128)| {
+            *refunds += 1;
+            *amount += i128::from(line.money.amount_minor);
+        };
+        count(match line.again {
+            SentAgain::No => sum.refunds.entry((line.ended_by, line.state)).or_default(),
+            SentAgain::Before => &mut sum.before,
+            SentAgain::Later => &mut sum.later,
+            SentAgain::InThePeriod => return,
+        });
+        if line.is_contradicted {
+            count(&mut sum.contradicted);
+        }
+    }
+}
+
+/// Who ended refunds, in words.
+const WHO: [(Option<EndedBy>, &str); 4] = [
+    (Some(EndedBy::Bank), "the bank said so"),
+    (Some(EndedBy::Person), "a person decided"),
+    (Some(EndedBy::Refundd), "the deadline passed, and the bank had executed nothing"),
+    (None, "still open"),
+];
+
+pub(super) fn shown_sums(sums: &Sums) -> String {
+    let mut text = String::new();
+    for (currency, Sum { sends, refunds, later, before, contradicted }) in &sums.0 {
+        let of = |is_wanted: &dyn Fn(Option<EndedBy>) -> bool| {
+            let wanted = refunds.iter().filter(|((by, _), _)| is_wanted(*by));
+            wanted.fold((0, 0), |(count, amount), (_, (n, sum))| (count + n, amount + sum))
+        };
+        let (count, amount) = of(&|_| true);
+        let (count, amount) = (count + later.0 + before.0, amount + later.1 + before.1);
+        let (sends, count) = (counted(*sends, "send"), counted(count, "refund"));
+        let _ = writeln!(text, "{currency}: {sends} of {count}, {amount} in minor units");
+        for (who, words) in WHO {
+            let (count, amount) = of(&|by| by == who);
+            if count == 0 && who == Some(EndedBy::Refundd) {
+                continue;
+            }
+            let _ = writeln!(text, "    {words}: {}, {amount}", counted(count, "refund"));
+            for ((_, state), (count, amount)) in refunds.iter().filter(|((by, _), _)| *by == who) {
+                let _ = writeln!(text, "        {state} now: {}, {amount}", counted(*count, "refund"));
+            }
+        }
+        for (words, (count, amount), where_to_look) in [
+            ("sent again after this period", later, ""),
+            ("sent again before this period, and counted there", before, ""),
+            ("contradicted by a late answer", contradicted, " (see `refundd log`)"),
+        ] {
+            if *count > 0 {
+                let _ = writeln!(text, "    {words}: {}, {amount}{where_to_look}", counted(*count, "refund"));
+            }
+        }
+    }
+    if sums.0.is_empty() {
+        text.push_str("nothing was sent\n");
+    }
+    text
+}

@@ -1,0 +1,162 @@
+//! Lines that come late: the export follows the order of the sends and not that of the lines, and says what a late answer contradicts.
+
+use refundd::prove::Period;
+use refundd::store::{SentAgain, SentLine};
+
+use super::export;
+use crate::cli::file;
+use crate::dispatch::UNLIMITED;
+use crate::harness::Scratch;
+
+/// A line of the journal about a send: of refund 1 unless it says otherwise, written now and dated so many minutes ago.
+struct Line {
+    refund: i64,
+    epoch: i64,
+    node: &'static str,
+    minutes_ago: u32,
+    outcome: &'static str,
+    moved_to: Option<&'static str>,
+    code: &'static str,
+    message: &'static str,
+}
+
+impl Line {
+    fn new(epoch: i64, node: &'static str, minutes_ago: u32, outcome: &'static str) -> Line {
+        Line {
+            refund: 1,
+            epoch,
+            node,
+            minutes_ago,
+            outcome,
+            moved_to: None,
+            code: "http_status",
+            message: "",
+        }
+    }
+
+    /// The line of a lease that lapsed.
+    fn lapsed(epoch: i64, holder: &'static str, minutes_ago: u32) -> Line {
+        let line = Line::new(epoch, holder, minutes_ago, "unknown");
+        Line { moved_to: Some("unknown"), code: "lease_lapsed", ..line }
+    }
+
+    async fn write(self, scratch: &Scratch) {
+        let Line { refund, epoch, node, minutes_ago, outcome, moved_to, code, message } = self;
+        let moved_to = moved_to.map_or_else(|| "null".to_owned(), |state| format!("'{state}'"));
+        scratch
+            .sql(&format!(
+                "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, finished_at, outcome, moved_to, code, message)
+                 select {refund}, 'acme', 'send', {epoch}, {epoch}, '{node}', case when '{code}' <> 'lease_lapsed' then dated end, dated, '{outcome}', {moved_to}, '{code}',
+                        nullif('{message}', '')
+                   from (values (now() - interval '{minutes_ago} minutes')) as t (dated)"
+            ))
+            .await;
+    }
+}
+
+/// The refund was sent under this epoch, and the bank executed it under this reference.
+async fn succeeds(scratch: &Scratch, refund: i64, epoch: i64, bank_ref: &str) {
+    let sending =
+        format!("state = 'sending', lease_epoch = {epoch}, lease_node = 'a#1/2', lease_until = now()");
+    scratch.sql(&format!("update refundd.refunds set {sending} where id = {refund}")).await;
+    let over = "lease_node = null, lease_until = null, settled_at = now()";
+    scratch
+        .sql(&format!(
+            "update refundd.refunds set state = 'succeeded', bank_ref = '{bank_ref}', {over} where id = {refund}"
+        ))
+        .await;
+}
+
+async fn amount(scratch: &Scratch, refund: i64) -> i64 {
+    scratch.number(&format!("select amount_minor from refundd.refunds where id = {refund}")).await
+}
+
+const EARLIER: &[&str] = &["--from", "90m", "--to", "1h"];
+
+#[tokio::test]
+async fn the_money_is_in_the_period_of_the_last_send_also_when_the_line_of_an_earlier_send_comes_later() {
+    let scratch = Scratch::with_refunds(1).await;
+    Line::lapsed(1, "a#1/1", 80).write(&scratch).await;
+    let succeeded = Line::new(2, "a#1", 70, "succeeded");
+    Line { moved_to: Some("succeeded"), ..succeeded }.write(&scratch).await;
+    succeeds(&scratch, 1, 2, "R2").await;
+    // The node's own line about the first send.
+    Line::new(1, "a#1", 10, "not_executed").write(&scratch).await;
+    let amount = amount(&scratch, 1).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    for (period, there, not_there) in [
+        (EARLIER, "succeeded now", "sent again"),
+        (&["--from", "1h"], "sent again before this period, and counted there", "succeeded now"),
+        (&["--from", "90m"], "succeeded now", "sent again"),
+    ] {
+        let (rows, said) = export(config.path(), period);
+        assert_eq!(rows.len(), if period[1] == "90m" && period.len() == 2 { 2 } else { 1 }, "{said}");
+        assert!(said.contains(&format!("{there}: 1 refund, {amount}\n")), "{period:?}: {said}");
+        assert!(!said.contains(not_there), "{period:?}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn the_sums_name_the_refunds_that_a_late_answer_contradicts() {
+    let scratch = Scratch::with_refunds(3).await;
+    for refund in 1..=2 {
+        let not_executed = Line::new(1, "a#1", 50, "not_executed");
+        Line { refund, moved_to: Some("ready"), ..not_executed }.write(&scratch).await;
+        let succeeded = Line::new(2, "a#1", 40, "succeeded");
+        Line { refund, moved_to: Some("succeeded"), ..succeeded }.write(&scratch).await;
+        succeeds(&scratch, refund, 2, &format!("R2-{refund}")).await;
+    }
+    let said_paid = Line::new(1, "b#2", 30, "succeeded");
+    Line { refund: 2, message: "paid; bank reference R1", ..said_paid }.write(&scratch).await;
+    let events = "select count(*) from refundd.events where kind = 'late_answer_differs' and refund_id = 2";
+    assert_eq!(scratch.number(events).await, 1);
+    let config = file(&scratch.file("a", UNLIMITED));
+    let (rows, said) = export(config.path(), &["--from", "1h"]);
+    assert_eq!(rows.len(), 5, "{said}");
+    let contradicted = format!(
+        "contradicted by a late answer: 1 refund, {} (see `refundd log`)\n",
+        amount(&scratch, 2).await
+    );
+    assert!(said.contains(&contradicted) && said.contains("5 sends of 2 refunds"), "{said}");
+}
+
+/// A failover that loses a claim gives its epoch to the next one.
+#[tokio::test]
+async fn the_line_of_a_lapsed_lease_gives_way_to_its_own_process_alone() {
+    let scratch = Scratch::with_refunds(2).await;
+    Line::lapsed(1, "b#2/7", 80).write(&scratch).await;
+    Line::new(1, "a#1", 10, "succeeded").write(&scratch).await;
+    // Names of nodes may have a slash.
+    Line { refund: 2, ..Line::lapsed(1, "eu/b#2/7", 80) }.write(&scratch).await;
+    Line { refund: 2, ..Line::new(1, "eu/b#2", 10, "unknown") }.write(&scratch).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    for (period, expected) in [(EARLIER, &["1"][..]), (&["--from", "1h"], &["1", "2"])] {
+        let (rows, said) = export(config.path(), period);
+        let refunds: Vec<&str> = rows.iter().map(|row| row["refund_id"].as_str()).collect();
+        assert_eq!(refunds, expected, "{period:?}: {said}");
+    }
+}
+
+/// The first page leaves the refund to the line of a lapsed lease on the second page. Then the node's own line comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_comes_between_two_pages_takes_no_refund_out_of_the_sums() {
+    let scratch = Scratch::with_refunds(1).await;
+    let not_executed = Line::new(1, "a#1", 20, "not_executed");
+    Line { moved_to: Some("ready"), ..not_executed }.write(&scratch).await;
+    scratch.sql("select setval('refundd.attempts_id_seq', 15000)").await;
+    Line::lapsed(2, "a#1/2", 10).write(&scratch).await;
+    let now = scratch.store.now().await.unwrap().as_microsecond();
+    let period = Period { from_us: now - 3_600_000_000, to_us: now };
+    let (mut pages, mut sends) = (0, Vec::new());
+    let see = |lines: &[SentLine], _: i64| {
+        if pages == 0 {
+            let own = Line::new(2, "a#1", 0, "unknown").write(&scratch);
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(own));
+        }
+        pages += 1;
+        sends.extend(lines.iter().map(|line| (line.number, line.again)));
+        true
+    };
+    scratch.store.each_page_of_sent("acme", period, now, see).await.unwrap();
+    assert_eq!((pages, sends), (2, vec![(1, SentAgain::InThePeriod), (2, SentAgain::No)]));
+}
