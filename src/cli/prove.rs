@@ -26,11 +26,12 @@ permits were pruned or whose rule is not known.
 
 With --journal the command compares every line of refundd.attempts with the seals in refundd.seals. It \
 names the first line that was changed, removed or added after it was sealed. Nodes log the head of each chain every \
-minute; --head shows that such a head still stands in its chain.
+minute; --head shows that such a head still stands in its chain. If lines that are older than a minute are not sealed, the \
+verdict is `unproven`: nothing shows what happened to them.
 
 Exit codes: 0 every limit held wherever it could be proven, or every sealed line is unchanged since it was \
-sealed; 1 a limit was broken, nothing could be proven about some limit, a line, a seal or a head has changed, or the \
-command failed; 2 the command line is wrong.";
+sealed; 1 a limit was broken, nothing could be proven about some limit, a line, a seal or a head has changed, lines older than a \
+minute are not sealed, or the command failed; 2 the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]

@@ -41,8 +41,10 @@ const DROPPED: &str = "
 
 const SEALS: Statement = statement!(include_str!("sql/seals.sql"));
 
-const UNSEALED: &str =
-    "select count(*) from refundd.attempts where id > $1 and ($2::text is null or channel = $2)";
+const UNSEALED: &str = "
+    select count(*) as lines,
+           (extract(epoch from min(finished_at) filter (where isfinite(finished_at))) * 1000000)::bigint as oldest_us
+      from refundd.attempts where id > $1 and ($2::text is null or channel = $2)";
 
 // `:most` bounds the lines that one statement reads, also where ids have wide gaps.
 const END_OF_PAGE: &str = "
@@ -114,10 +116,15 @@ impl Store {
         Ok(rows.iter().map(month).collect())
     }
 
-    /// How many lines are not sealed yet.
-    pub async fn unsealed_lines(&self, until_id: i64, channel: Option<&str>) -> Result<i64, StoreError> {
-        let count = sqlx::query_scalar(UNSEALED).bind(until_id).bind(channel).one(&self.db.patient()).await;
-        count.doing("count the lines that are not sealed")
+    /// How many lines are not sealed yet, and the time of the oldest of them in microseconds since 1970.
+    pub async fn unsealed_lines(
+        &self,
+        until_id: i64,
+        channel: Option<&str>,
+    ) -> Result<(i64, Option<i64>), StoreError> {
+        let row = sqlx::query(UNSEALED).bind(until_id).bind(channel).one(&self.db.patient()).await;
+        let row = row.doing("count the lines that are not sealed")?;
+        Ok((row.get("lines"), row.get("oldest_us")))
     }
 
     /// The next seals that end after `after_id`, of one channel or of all. No seal ends between the last of them and

@@ -27,11 +27,35 @@ impl GivenHead {
     }
 }
 
+/// Lines of the last seconds are never sealed. An older line says that sealing does not go on, and that nothing proves what happened since.
+const UNSEALED_FOR_LONG_US: i64 = 60_000_000;
+
+/// What the chains say of the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum JournalVerdict {
+    Whole,
+    /// The sealed lines are unchanged, and lines that are older than a minute are not sealed.
+    Unproven,
+    Broken,
+}
+
+impl JournalVerdict {
+    fn as_str(self) -> &'static str {
+        match self {
+            JournalVerdict::Whole => "whole",
+            JournalVerdict::Unproven => "unproven",
+            JournalVerdict::Broken => "broken",
+        }
+    }
+}
+
 /// What the walk along the chains found.
 struct Proved {
     sealing: Sealing,
-    /// Lines that are not sealed yet.
+    /// Lines that were not sealed when the walk began.
     unsealed: i64,
+    /// The time of the oldest of them.
+    oldest_unsealed_us: Option<i64>,
     chains: BTreeMap<String, ChannelChain>,
     heads: Vec<LoggedHead>,
     /// The refund refs of the findings.
@@ -39,10 +63,20 @@ struct Proved {
 }
 
 impl Proved {
-    fn is_whole(&self) -> bool {
-        self.sealing.missing_seals == 0
+    fn verdict(&self) -> JournalVerdict {
+        let is_unchanged = self.sealing.missing_seals == 0
             && self.chains.values().all(|chain| chain.faults == 0)
-            && self.heads.iter().all(|head| head.seal.is_some())
+            && self.heads.iter().all(|head| head.seal.is_some());
+        match self.unsealed_for_us() {
+            _ if !is_unchanged => JournalVerdict::Broken,
+            Some(age) if age > UNSEALED_FOR_LONG_US => JournalVerdict::Unproven,
+            _ => JournalVerdict::Whole,
+        }
+    }
+
+    /// The age of the oldest line that is not sealed.
+    fn unsealed_for_us(&self) -> Option<i64> {
+        self.oldest_unsealed_us.map(|oldest| self.sealing.kept.now_us.saturating_sub(oldest).max(0))
     }
 
     /// The finding with the lowest id, of all channels.
@@ -66,12 +100,17 @@ pub(super) async fn prove(
     } else {
         print!("{}", page_text(&proved));
     }
-    Ok(if proved.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(match proved.verdict() {
+        JournalVerdict::Whole => ExitCode::SUCCESS,
+        JournalVerdict::Unproven | JournalVerdict::Broken => ExitCode::FAILURE,
+    })
 }
 
 async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyhow::Result<Proved> {
     let sealing = store.sealing().await?;
     let until = sealing.until_id;
+    // Before the walk, which may last for minutes: meanwhile nodes seal these lines.
+    let (unsealed, oldest_unsealed_us) = store.unsealed_lines(until, channel).await?;
     let mut walk = Walk::new(sealing.kept.clone(), heads.iter().map(|head| head.0));
     // Seals and lines up to these ids were seen.
     let (mut sealed_to, mut line_to) = (i64::MIN, i64::MIN);
@@ -97,12 +136,11 @@ async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyh
     if store.dropped_months().await? != sealing.kept.dropped {
         bail!("a month of the journal was dropped while it was read; run the command again");
     }
-    let unsealed = store.unsealed_lines(until, channel).await?;
     let (chains, heads) = walk.finish(sealing.missing_seals);
     let findings = chains.values().flat_map(|chain| &chain.first);
     let ids: Vec<i64> = findings.filter_map(|finding| refund(&finding.fault)).collect();
     let refs = store.refund_refs(&ids).await?;
-    Ok(Proved { sealing, unsealed, chains, heads, refs })
+    Ok(Proved { sealing, unsealed, oldest_unsealed_us, chains, heads, refs })
 }
 
 fn refund(fault: &ChainFault) -> Option<i64> {

@@ -265,3 +265,28 @@ async fn lines_of_a_node_that_was_killed_are_sealed_by_another_and_its_log_has_t
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert!(text(&output).contains("5 lines as they were"), "{}", text(&output));
 }
+
+#[tokio::test]
+async fn a_journal_whose_old_lines_are_not_sealed_is_unproven_and_not_whole() {
+    let scratch = sealed_journal().await;
+    lines(&scratch, 2).await;
+    let output = prove(&scratch, &["--journal", "--json"]);
+    let page = json(&output);
+    assert_eq!(output.status.code(), Some(0), "lines of the last seconds are never sealed: {page}");
+    assert_eq!((&page["verdict"], &page["unsealed_lines"]), (&"whole".into(), &2.into()), "{page}");
+    let old = "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, finished_at)
+               values (1, 'acme', 'manual', 0, 1, 'ann', 'decided', now() - interval '2 minutes')";
+    scratch.sql(old).await;
+    let output = prove(&scratch, &["--journal", "--json"]);
+    let page = json(&output);
+    assert_eq!(output.status.code(), Some(1), "{page}");
+    assert_eq!((&page["verdict"], &page["unsealed_lines"]), (&"unproven".into(), &3.into()), "{page}");
+    assert!(page["oldest_unsealed_seconds"].as_i64() >= Some(120), "{page}");
+    assert!(page["unsealed_since"].is_string() && page["first_fault"].is_null(), "{page}");
+    let said = text(&prove(&scratch, &["--journal"]));
+    assert!(said.contains("whole as far as it is sealed; 3 lines since "), "{said}");
+    // The other channel has young lines alone.
+    assert_eq!(prove(&scratch, &["--journal", "globex"]).status.code(), Some(0));
+    seal(&scratch).await;
+    assert_eq!(prove(&scratch, &["--journal"]).status.code(), Some(0));
+}

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{Proved, refund};
+use super::{JournalVerdict, Proved, refund};
 use crate::proof::report::time;
 use crate::prove::chain::{ChainFault, ChainFinding, ChannelChain};
 use crate::refund::text::{counted, shown};
@@ -50,12 +50,19 @@ pub(super) fn page_text(proved: &Proved) -> String {
         let line = format!("channel {channel}, {}", described(*at_id, fault, &proved.refs));
         let _ = writeln!(page, "  {:<10} {}", "first", shown(&line));
     }
-    let verdict = match (proved.is_whole(), proved.chains.is_empty()) {
-        (true, true) => "  whole      no line is sealed yet",
-        (true, false) => "  whole      every sealed line is unchanged since it was sealed",
-        (false, _) => "  broken     the journal or its chains have changed",
+    let verdict = proved.verdict();
+    let line = match verdict {
+        JournalVerdict::Whole if proved.chains.is_empty() => "no line is sealed yet".to_owned(),
+        JournalVerdict::Whole => "every sealed line is unchanged since it was sealed".to_owned(),
+        JournalVerdict::Unproven => format!(
+            "whole as far as it is sealed; {} since {} {} not proven",
+            counted(unsealed, "line"),
+            proved.oldest_unsealed_us.map(time).unwrap_or_default(),
+            if unsealed == 1 { "is" } else { "are" }
+        ),
+        JournalVerdict::Broken => "the journal or its chains have changed".to_owned(),
     };
-    let _ = writeln!(page, "{verdict}");
+    let _ = writeln!(page, "  {:<10} {line}", verdict.as_str());
     page
 }
 
@@ -156,9 +163,11 @@ pub(super) fn page_json(proved: &Proved) -> Value {
         })
     });
     json!({
-        "verdict": if proved.is_whole() { "whole" } else { "broken" },
+        "verdict": proved.verdict().as_str(),
         "sealed_to_line": proved.sealing.until_id,
         "unsealed_lines": proved.unsealed,
+        "unsealed_since": proved.oldest_unsealed_us.map(time),
+        "oldest_unsealed_seconds": proved.unsealed_for_us().map(|us| us / 1_000_000),
         "missing_seals": proved.sealing.missing_seals,
         "first_fault": proved.first().map(finding),
         "channels": chains.collect::<Vec<_>>(),
