@@ -38,7 +38,7 @@ pub(super) async fn log(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
         aim(&mut filter, about, store).await?;
     }
     let mut left = args.most;
-    loop {
+    let is_all = loop {
         filter.limit = left.min(PAGE);
         let page = store.events(&filter).await?;
         for event in &page.events {
@@ -57,13 +57,21 @@ pub(super) async fn log(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
                         "There may be older events: ask for more with --most, or for fewer hours with --since."
                     );
                 }
-                break;
+                break false;
             }
-            None => break,
+            None => break true,
         }
-    }
+    };
     if filter.after.is_none() && left == args.most && !args.json {
         println!("No event matches.");
+    }
+    if is_all && let Some(since) = store.events_kept_since(&filter).await? {
+        let line = format!("Events before {since:.0} may be missing: [recovery] keep_events drops old ones.");
+        if args.json {
+            eprintln!("{line}");
+        } else {
+            println!("{line}");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -131,12 +131,23 @@ const EVENTS: Statement = statement!(
      order by e.at desc, e.event_id desc limit :most"
 );
 
+// The first event of a database has the id 1. The oldest one by time may have another: a clock may have been set back.
+const KEPT_SINCE: Statement = statement!(
+    "
+    select (extract(epoch from k.since) * 1000000)::bigint as since_us
+      from (select coalesce((select e.at from refundd.events e order by e.at, e.event_id limit 1), now()) as since) k
+     where not exists (select from refundd.events e where e.event_id = 1)
+       and (:since_us::bigint is null or now() - :since_us * interval '1 microsecond' < k.since)
+       and (:from_us::bigint is null or timestamptz 'epoch' + :from_us * interval '1 microsecond' < k.since)"
+);
+
 // As in ledger.rs.
 const FORGET_EVENTS: &str = "
     select refundd.forget_events($1 * interval '1 microsecond')
      where $2::bigint is null or now() < timestamptz 'epoch' + $2 * interval '1 microsecond' + interval '10 seconds'";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("events", EVENTS.sql), ("forget_events", FORGET_EVENTS)];
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("events", EVENTS.sql), ("events_kept_since", KEPT_SINCE.sql), ("forget_events", FORGET_EVENTS)];
 
 fn read(row: &PgRow) -> Result<(Event, EventCursor), StoreError> {
     let id: i64 = row.get("event_id");
@@ -201,6 +212,17 @@ impl Store {
         let (events, places): (Vec<Event>, Vec<EventCursor>) =
             rows.iter().map(read).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         Ok(EventPage { events, next: places.last().copied().filter(|_| is_full) })
+    }
+
+    /// The time before which events may have been dropped, if a filter reaches before it.
+    pub async fn events_kept_since(&self, filter: &EventFilter) -> Result<Option<Timestamp>, StoreError> {
+        let query = bind!(
+            KEPT_SINCE,
+            since_us: filter.since.map(micros),
+            from_us: filter.from.map(Timestamp::as_microsecond),
+        );
+        let row = query.maybe(&self.db.patient()).await.doing("look since when events are kept")?;
+        Ok(row.and_then(|row| timestamp(&row, "since_us")))
     }
 
     /// Drops some of the events that are older than `keep`; answers how many. The database keeps events for as long as

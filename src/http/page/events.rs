@@ -43,8 +43,12 @@ pub(in crate::http) async fn show(
     let filter = filter(&wanted, now, who.channels()).map_err(Problem::invalid)?;
     exists(&api, &who, filter.channel.as_deref()).await?;
     let node = api.node.clone();
-    let read = async move { Ok(node.store.events(&filter).await?) };
-    let EventPage { events, next } = api.lists.place(&who).await.read(read).await?;
+    let read = async move {
+        let page = node.store.events(&filter).await?;
+        let since = if page.next.is_none() { node.store.events_kept_since(&filter).await? } else { None };
+        Ok((page, since))
+    };
+    let (EventPage { events, next }, kept_since) = api.lists.place(&who).await.read(read).await?;
     let body = html! {
         h1 { "Events" }
         p { "Who changed what, newest first: what " code { (command(&wanted)) } " says." }
@@ -52,6 +56,9 @@ pub(in crate::http) async fn show(
         div #list data-live {
             @if events.is_empty() { p.empty { "No event matches." } }
             @else { (table("Events, newest first", &events)) }
+            @if let Some(since) = kept_since {
+                p.notice { "Events before " (time(since)) " may be missing: " code { "[recovery] keep_events" } " drops old ones." }
+            }
             (pager(&wanted, next))
         }
     };
