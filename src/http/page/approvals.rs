@@ -15,7 +15,7 @@ use super::super::proposals::{OpinionResult, OpinionResults, carry_out, read_app
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::parts::{cell, count, foreign, head, news, state, time, whole};
-use super::story::line;
+use super::story::{self, READ_LINES};
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
 use crate::refund::draft::FieldError;
@@ -26,8 +26,6 @@ use crate::store::{Evidence, ProposalFilter, WaitingProposal};
 const MOST: u32 = 50;
 const NAMES: [&str; 6] =
     ["Choose", "Refund", "Amount", "Channel", "The decision, and the evidence", "Why two people"];
-/// Attempts of one refund in the list; its own page has all.
-const MOST_ATTEMPTS: u32 = 10;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -102,7 +100,7 @@ async fn read(api: &Api, filter: &ProposalFilter) -> Result<Read, Problem> {
     let proposals = store.proposals(filter).await?;
     let ids: Vec<RefundId> = proposals.iter().map(|one| one.proposal.refund_id).collect();
     let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
-    for (id, one) in store.evidence_of(&ids, MOST_ATTEMPTS).await? {
+    for (id, one) in store.evidence_of(&ids, READ_LINES).await? {
         evidence.entry(id).or_default().push(one);
     }
     Ok((proposals, evidence))
@@ -145,10 +143,7 @@ fn row(one: &WaitingProposal, evidence: &[Evidence], may_answer: bool) -> Markup
                     ": " (foreign(&proposal.reason))
                 }
                 @if proposal.not_executed { p { "Confirmed: the bank executed none of the earlier sends." } }
-                details {
-                    summary { (count(evidence.len() as u64, "line")) " of the journal" span.hidden { " about " (refund_ref) } }
-                    ol.story { @for one in evidence { (line(one)) } }
-                }
+                (story::evidence(evidence, refund_ref))
             }))
             (cell("Why two people", &html! {
                 (proposal.needed_for.why())

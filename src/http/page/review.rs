@@ -16,7 +16,7 @@ use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::FormKey;
 use super::parts::{cell, count, foreign, head, news, reason, span, state, time};
-use super::story::line;
+use super::story::{self, READ_LINES, is_cut};
 use super::watch::patience;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
@@ -36,8 +36,6 @@ const NAMES: [&str; 7] = [
     "Why, and the evidence",
     "May have been executed",
 ];
-/// Attempts of one refund in the list; its own page has all.
-const MOST_ATTEMPTS: u32 = 10;
 /// A list with its evidence costs more than another page, so it is read less often.
 const EVERY: u32 = 10;
 
@@ -83,7 +81,7 @@ pub(in crate::http) async fn show(
         let read = async move {
             let refunds = node.store.in_review(&filter).await?;
             let ids: Vec<RefundId> = refunds.iter().map(|refund| refund.id).collect();
-            let all = node.store.evidence_of(&ids, MOST_ATTEMPTS).await?;
+            let all = node.store.evidence_of(&ids, READ_LINES).await?;
             let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
             for (id, one) in all {
                 evidence.entry(id).or_default().push(one);
@@ -187,18 +185,19 @@ impl List<'_> {
                 (cell("Amount", &html! { (refund.money) }))
                 (cell("Channel", &html! { a href={ "/channels/" (refund.channel) } { (foreign(&refund.channel)) } }))
                 (cell("In review for", &html! {
-                    @match in_review_since(evidence) {
-                        Some(since) => (span(self.now.duration_since(since).unsigned_abs())),
-                        None => span.none { "not known" },
+                    @match (in_review_since(evidence), evidence.first().and_then(ended)) {
+                        (Some(since), _) => (span(self.now.duration_since(since).unsigned_abs())),
+                        // The line that brought it here is older than those that were read.
+                        (None, Some(oldest)) if is_cut(evidence) => {
+                            "more than " (span(self.now.duration_since(oldest).unsigned_abs()))
+                        },
+                        (None, _) => span.none { "not known" },
                     }
                     span.at { "saved " (span(self.now.duration_since(refund.created_at).unsigned_abs())) " ago" }
                 }))
                 (cell("Why, and the evidence", &html! {
                     (reason(refund.reason.as_deref().unwrap_or("no reason was written")))
-                    details {
-                        summary { (count(evidence.len() as u64, "line")) " of the journal" span.hidden { " about " (refund.refund_ref) } }
-                        ol.story { @for one in evidence { (line(one)) } }
-                    }
+                    (story::evidence(evidence, &refund.refund_ref))
                 }))
                 (cell("May have been executed", &html! {
                     @match refund.uncertain_since {
@@ -211,10 +210,14 @@ impl List<'_> {
     }
 }
 
-/// When the refund last came to a person; `None` if the journal does not go back so far.
+/// When the refund last came to a person; `None` if these lines do not go back so far.
 fn in_review_since(evidence: &[Evidence]) -> Option<Timestamp> {
     let moved = |one: &&Evidence| one.moved_to.as_deref() == Some(RefundState::Review.as_str());
-    evidence.iter().filter(moved).filter_map(|one| one.finished_at.or(one.started_at)).max()
+    evidence.iter().filter(moved).filter_map(ended).max()
+}
+
+fn ended(one: &Evidence) -> Option<Timestamp> {
+    one.finished_at.or(one.started_at)
 }
 
 fn pager(wanted: &Wanted, refunds: &[Refund]) -> Markup {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::events::{by, kind};
-use super::parts::{Tone, badge, exact, foreign, state, time, with_times};
+use super::parts::{Tone, badge, count, exact, foreign, state, time, with_times};
 use crate::desk::story::{Happening, HappeningKind, Story};
 use crate::store::{Event, Evidence, EvidenceKind, FirstByte};
 
@@ -58,8 +58,34 @@ fn of_channel(event: &Event) -> Markup {
     }
 }
 
+/// Lines of one refund's journal in a list; its own page has all.
+const MOST_LINES: u32 = 10;
+/// Lines to read for [`evidence`]: one more says that there are more.
+pub(super) const READ_LINES: u32 = MOST_LINES + 1;
+
+/// Whether a refund has more lines than [`evidence`] shows, and perhaps more than these.
+pub(super) fn is_cut(lines: &[Evidence]) -> bool {
+    lines.len() > MOST_LINES as usize
+}
+
+/// The last lines of the journal about a refund, folded away. `lines` has at most [`READ_LINES`].
+pub(super) fn evidence(lines: &[Evidence], refund_ref: &str) -> Markup {
+    let shown = &lines[lines.len().saturating_sub(MOST_LINES as usize)..];
+    let number = count(shown.len() as u64, "line");
+    html! {
+        details {
+            summary {
+                @if is_cut(lines) { "The last " (number) " of the journal; its page has all" }
+                @else { (number) " of the journal" }
+                span.hidden { " about " (refund_ref) }
+            }
+            ol.story { @for one in shown { (line(one)) } }
+        }
+    }
+}
+
 /// One line of the journal, without those before it.
-pub(super) fn line(one: &Evidence) -> Markup {
+fn line(one: &Evidence) -> Markup {
     numbered(one, None, None)
 }
 

@@ -127,3 +127,21 @@ async fn a_command_on_a_page_asks_for_what_the_page_shows() {
     );
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_list_says_that_it_shows_the_last_lines_of_a_refund_alone_and_that_it_waits_for_longer() {
+    let (scratch, node) = with_reviews(2, "").await;
+    let inquiries = "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, finished_at, outcome, code)
+                     select 1, 'acme', 'inquiry', n, 1, 'a#1', now() - interval '3 hours', now() - interval '3 hours', 'unknown', 'http_status' from generate_series(1, 29) n";
+    scratch.sql(inquiries).await;
+    let review = see(&node, "/review").await.text;
+    let row =
+        |id: i64| review.split(&format!("data-row=\"{id}@")).nth(1).unwrap().split("</tr>").next().unwrap();
+    let words = ["The last 10 lines of the journal; its page has all", "more than 3\u{a0}h"];
+    for words in words {
+        assert!(row(1).contains(words) && !row(2).contains(words), "{words}: {review}");
+    }
+    assert_eq!(row(1).matches("Inquiry ").count(), 10, "{review}");
+    assert!(row(2).contains(" of the journal<span"), "{review}");
+    node.stop().await;
+}
