@@ -8,9 +8,9 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
 use crate::config::Config;
-use crate::refund::ChannelName;
-use crate::refund::draft::{Draft, card_numbers_refused, no_such_channel};
+use crate::refund::draft::{Draft, RefusedDraft, card_numbers_refused, no_such_channel};
 use crate::refund::text::{counted, shown};
+use crate::refund::{ChannelName, Refund};
 use crate::store::Saved;
 
 #[derive(Debug, clap::Args)]
@@ -59,9 +59,16 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
             fields.insert(name.into(), value.into());
         }
     }
-    let refund = match Draft::check(&Value::Object(fields), &|channel| config.draft_laws(channel)) {
+    let refund = match Draft::read(&Value::Object(fields), &|channel| config.draft_laws(channel)) {
         Ok(refund) => refund,
-        Err(errors) => {
+        Err(RefusedDraft { errors, readable }) => {
+            // The laws may be stricter since it was saved. A person who reads "refused" may refund in another way.
+            if let Some(refund) = readable
+                && let Some((_, saved)) = store.saved_before(std::slice::from_ref(&*refund)).await?.pop()
+            {
+                say_already_saved(&saved);
+                return Ok(ExitCode::SUCCESS);
+            }
             for error in errors {
                 let flag = error.field.replace('_', "-");
                 match error.value {
@@ -74,9 +81,7 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
     };
     match store.save(std::slice::from_ref(&refund)).await?.pop() {
         Some(Saved::Created(refund)) => println!("Saved as refund {}.", refund.id),
-        Some(Saved::Same(saved)) => {
-            println!("Already saved as refund {}, which is {} now.", saved.id, saved.state);
-        }
+        Some(Saved::Same(saved)) => say_already_saved(&saved),
         Some(Saved::Conflict { id, differs, .. }) => {
             bail!(
                 "refund_ref `{}` is already refund {id}, with other content: {differs}; nothing was saved",
@@ -106,4 +111,8 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
         None => bail!("Postgres did not say what became of the refund; saving it again is safe"),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn say_already_saved(saved: &Refund) {
+    println!("Already saved as refund {}, which is {} now.", saved.id, saved.state);
 }

@@ -3,6 +3,7 @@
 //! The command does not stop at a wrong line, and undoes nothing. A dry run saves nothing. With control totals, every line
 //! is foreseen, as in a dry run, before anything is saved.
 
+mod deciding;
 mod reading;
 mod repeats;
 mod rows;

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::Sender;
 
 use crate::config::Config;
 use crate::refund::NewRefund;
-use crate::refund::draft::{Draft, FIELDS, FieldError};
+use crate::refund::draft::{Draft, FIELDS, FieldError, RefusedDraft};
 use crate::refund::text::shown;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -44,8 +44,23 @@ pub(super) struct Row {
     pub line: u64,
     /// How many lines it has: more than one where a quoted cell has line breaks.
     pub lines: u64,
-    /// The refund, or all problems of the line.
-    pub refund: Result<NewRefund, Vec<String>>,
+    /// The refund, or why the line is refused.
+    pub refund: Result<NewRefund, RefusedLine>,
+}
+
+/// Why a line is refused.
+#[derive(Debug)]
+pub(super) struct RefusedLine {
+    /// All problems of the line.
+    pub wrong: Vec<String>,
+    /// The refund, if only laws refuse it. It may be saved already: see [`RefusedDraft`].
+    pub readable: Option<Box<NewRefund>>,
+}
+
+impl RefusedLine {
+    fn unreadable(problem: impl Into<String>) -> Self {
+        RefusedLine { wrong: vec![problem.into()], readable: None }
+    }
 }
 
 /// Reads to the end of the file, or until the receiver is gone.
@@ -85,7 +100,7 @@ fn read_ndjson(
         }
         let mark: &[u8] = if nth == 0 { "\u{feff}".as_bytes() } else { b"" };
         let refund = serde_json::from_slice(text.strip_prefix(mark).unwrap_or(&text))
-            .map_err(|error| vec![format!("is not JSON: {error}")])
+            .map_err(|error| RefusedLine::unreadable(format!("is not JSON: {error}")))
             .and_then(|json| check(&json, config));
         if !push(Row { line: nth as u64 + 1, lines: 1, refund }) {
             break;
@@ -123,7 +138,9 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
         let refund = match StringRecord::from_byte_record(std::mem::take(&mut bytes)) {
             Ok(record) => {
                 let refund = if is_over.get() {
-                    Err(vec!["a quote in it is never closed, so no line after it was read".to_owned()])
+                    Err(RefusedLine::unreadable(
+                        "a quote in it is never closed, so no line after it was read",
+                    ))
                 } else if record.len() == columns.len() {
                     let json = object(&columns, &record);
                     let mut cells = columns.iter().zip(&record);
@@ -132,28 +149,29 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
                     json.and_then(|json| check(&json, config))
                 } else {
                     let (cells, columns) = (record.len(), columns.len());
-                    Err(vec![format!("has {cells} cells; the first line names {columns} columns")])
+                    let problem = format!("has {cells} cells; the first line names {columns} columns");
+                    Err(RefusedLine::unreadable(problem))
                 };
                 bytes = record.into_byte_record();
                 refund
             }
             Err(error) => {
                 bytes = error.into_byte_record();
-                Err(vec!["is not UTF-8".to_owned()])
+                Err(RefusedLine::unreadable("is not UTF-8"))
             }
         };
         // A quote that is never closed takes the last line feed into its cell. Only such a record ends with the file.
         let ends = u64::from(!is_over.get());
         let line = reader.position().line() - ends - within;
         let lines = if is_joined { 1 + within - no_lines } else { 1 };
-        let refund = refund.map_err(|mut wrong| {
+        let refund = refund.map_err(|mut refused| {
             if lines > 1 && !is_over.get() {
                 let last = line + lines - 1;
-                wrong.push(format!(
+                refused.wrong.push(format!(
                     "lines {line} to {last} were read as one because of a quote, and none of them was saved"
                 ));
             }
-            wrong
+            refused
         });
         if !push(Row { line, lines, refund }) {
             break;
@@ -170,7 +188,7 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
 pub fn rows_of_csv(bytes: &[u8], config: &Config) -> anyhow::Result<Vec<CsvRow>> {
     let mut rows = Vec::new();
     let mut push = |row: Row| {
-        rows.push((row.line, row.refund));
+        rows.push((row.line, row.refund.map_err(|refused| refused.wrong)));
         true
     };
     read_csv(bytes, config, &mut push)?;
@@ -218,14 +236,13 @@ impl<R: Read> Read for LineFeeds<'_, R> {
     }
 }
 
-fn object(columns: &StringRecord, cells: &StringRecord) -> Result<Value, Vec<String>> {
+fn object(columns: &StringRecord, cells: &StringRecord) -> Result<Value, RefusedLine> {
     let mut fields = Map::new();
     for (column, cell) in columns.iter().zip(cells).filter(|(_, cell)| !cell.is_empty()) {
         let value = match column {
             "amount_minor" => cell.parse::<i64>().map_or_else(|_| Value::from(cell), Value::from),
-            "payload" => {
-                serde_json::from_str(cell).map_err(|error| vec![format!("payload: is not JSON: {error}")])?
-            }
+            "payload" => serde_json::from_str(cell)
+                .map_err(|error| RefusedLine::unreadable(format!("payload: is not JSON: {error}")))?,
             _ => Value::from(cell),
         };
         fields.insert(column.to_owned(), value);
@@ -233,8 +250,9 @@ fn object(columns: &StringRecord, cells: &StringRecord) -> Result<Value, Vec<Str
     Ok(Value::Object(fields))
 }
 
-fn check(json: &Value, config: &Config) -> Result<NewRefund, Vec<String>> {
-    Draft::check(json, &|channel| config.draft_laws(channel)).map_err(texts)
+fn check(json: &Value, config: &Config) -> Result<NewRefund, RefusedLine> {
+    Draft::read(json, &|channel| config.draft_laws(channel))
+        .map_err(|RefusedDraft { errors, readable }| RefusedLine { wrong: texts(errors), readable })
 }
 
 /// The problems of a line, each as a text.

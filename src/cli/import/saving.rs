@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use tokio::task::JoinHandle;
 
 use super::COMMITS_AT_ONCE;
+use super::deciding::{self, CommitLines, DecidedLines, DoubtfulLine, LineResults};
 use super::reading::Reading;
 use super::repeats::Repeats;
 use super::rows::{Row, texts};
@@ -13,7 +14,7 @@ use crate::cli::totals::Totals;
 use crate::refund::draft::{card_numbers_refused, no_such_channel};
 use crate::refund::text::{counted, shown};
 use crate::refund::{NewRefund, card};
-use crate::store::{SaveResult, Saved, Store, StoreError};
+use crate::store::{SaveResult, Store, StoreError};
 
 /// The results of the lines so far.
 pub(super) struct Import<'a> {
@@ -25,6 +26,8 @@ pub(super) struct Import<'a> {
     pub saved: u64,
     already_saved: u64,
     pub refused: u64,
+    /// The lines of commits that failed: the answer to a commit may be lost.
+    unsure: u64,
     /// Of the lines that can be read.
     pub totals: Totals,
     /// Of the lines that are saved, or would be.
@@ -43,16 +46,9 @@ pub(super) struct Import<'a> {
 /// The lines of one commit: those that are wrong already, and those that Postgres decides about.
 struct Commit {
     refused: Vec<(u64, String)>,
-    /// Of the lines that Postgres decides about.
+    /// Of the lines that Postgres decides about, without the doubtful ones.
     totals: Totals,
-    task: JoinHandle<Result<Chunk, StoreError>>,
-}
-
-enum Chunk {
-    /// This many lines, and all of them are saved now.
-    New(u64),
-    /// Each line with its result.
-    Judged(Vec<(u64, NewRefund, SaveResult)>),
+    task: JoinHandle<Result<DecidedLines, StoreError>>,
 }
 
 impl<'a> Import<'a> {
@@ -65,6 +61,7 @@ impl<'a> Import<'a> {
             saved: 0,
             already_saved: 0,
             refused: 0,
+            unsure: 0,
             totals: Totals::default(),
             accepted: Totals::default(),
             refused_totals: Totals::default(),
@@ -76,6 +73,17 @@ impl<'a> Import<'a> {
     }
 
     pub(super) async fn all(&mut self, reading: &mut Reading) -> Result<(), StoreError> {
+        let mut saved = self.begin_all(reading).await;
+        // After a failure, too: the other commit under way may be saved.
+        while !self.under_way.is_empty() {
+            let ended = self.end_one().await;
+            saved = saved.and(ended);
+        }
+        self.progress.clear();
+        saved
+    }
+
+    async fn begin_all(&mut self, reading: &mut Reading) -> Result<(), StoreError> {
         while let Some(rows) = reading.chunks.recv().await {
             if self.under_way.len() == COMMITS_AT_ONCE {
                 self.end_one().await?;
@@ -84,64 +92,70 @@ impl<'a> Import<'a> {
             let tally = self.tally();
             self.progress.show(|| format!("{}{tally}", reading.share()));
         }
-        while !self.under_way.is_empty() {
-            self.end_one().await?;
-        }
-        self.progress.clear();
         Ok(())
     }
 
     fn begin(&mut self, rows: Vec<Row>) {
-        let mut lines = Vec::with_capacity(rows.len());
-        let mut refunds = Vec::with_capacity(rows.len());
+        let mut commit = CommitLines::default();
         let (mut refused, mut totals) = (Vec::new(), Totals::default());
-        for row in rows {
-            match row.refund {
+        for Row { line, lines, refund } in rows {
+            match refund.map_err(|refused| DoubtfulLine::of(line, lines, refused)) {
                 Ok(refund) => {
                     self.totals.add(&refund.money);
                     totals.add(&refund.money);
-                    lines.push(row.line);
-                    refunds.push(refund);
+                    commit.numbers.push(line);
+                    commit.refunds.push(refund);
                 }
-                Err(wrong) => {
-                    self.refused += row.lines;
-                    self.unreadable += row.lines;
-                    refused.extend(wrong.into_iter().map(|wrong| (row.line, wrong)));
-                }
+                Err(Ok(doubtful)) => commit.doubtful.push(doubtful),
+                Err(Err(wrong)) => self.refuse_unread(line, lines, wrong, &mut refused),
             }
         }
         let store = self.store.clone();
         let task = if self.is_dry {
-            tokio::spawn(foresee(store, lines, refunds))
+            tokio::spawn(deciding::foresee(store, commit))
         } else {
-            tokio::spawn(save(store, lines, refunds, self.all_new))
+            tokio::spawn(deciding::save(store, commit, self.all_new))
         };
         self.under_way.push_back(Commit { refused, totals, task });
     }
 
     async fn end_one(&mut self) -> Result<(), StoreError> {
         let Some(Commit { mut refused, totals, task }) = self.under_way.pop_front() else { return Ok(()) };
-        let chunk = match task.await {
-            Ok(chunk) => chunk,
+        let decided = match task.await {
+            Ok(decided) => decided,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
-        let judged = match chunk {
-            Ok(Chunk::New(lines)) => {
-                self.saved += lines;
-                self.accepted.add_all(&totals);
-                Vec::new()
-            }
-            Ok(Chunk::Judged(lines)) => lines,
+        let DecidedLines { results, doubtful } = match decided {
+            Ok(decided) => decided,
             Err(error) => {
+                if !self.is_dry {
+                    self.unsure += totals.count();
+                }
                 self.show(&refused);
                 return Err(error);
             }
         };
-        self.all_new = judged.iter().all(|(.., result)| *result == SaveResult::New);
+        for DoubtfulLine { line, lines, refund, wrong, is_saved } in doubtful {
+            if is_saved {
+                self.totals.add(&refund.money);
+                self.already_saved += 1;
+                self.accepted.add(&refund.money);
+            } else {
+                self.refuse_unread(line, lines, wrong, &mut refused);
+            }
+        }
+        let judged = match results {
+            LineResults::New(lines) => {
+                self.saved += lines;
+                self.accepted.add_all(&totals);
+                Vec::new()
+            }
+            LineResults::Judged(lines) => lines,
+        };
+        self.all_new = judged.iter().all(|(.., result)| matches!(result, Ok(SaveResult::New)));
         for (line, refund, result) in judged {
-            let (name, channel) = (&refund.refund_ref, refund.channel.as_str());
             let why = match result {
-                SaveResult::New => match self.is_dry.then(|| self.repeats.compare(&refund)).flatten() {
+                Ok(SaveResult::New) => match self.is_dry.then(|| self.repeats.compare(&refund)).flatten() {
                     None => {
                         self.saved += 1;
                         self.accepted.add(&refund.money);
@@ -152,34 +166,18 @@ impl<'a> Import<'a> {
                         self.accepted.add(&refund.money);
                         continue;
                     }
-                    Some(differs) => {
-                        format!(
-                            "refund_ref `{name}` stands in an earlier line, with other content: {differs}"
-                        )
-                    }
+                    Some(differs) => format!(
+                        "refund_ref `{}` stands in an earlier line, with other content: {differs}",
+                        refund.refund_ref
+                    ),
                 },
-                SaveResult::Same => {
+                Ok(SaveResult::Same) => {
                     self.already_saved += 1;
                     self.accepted.add(&refund.money);
                     continue;
                 }
-                SaveResult::Conflict { id, differs } => {
-                    format!("refund_ref `{name}` is already refund {id}, with other content: {differs}")
-                }
-                SaveResult::NoSuchChannel => {
-                    let error = no_such_channel(channel, self.channels.iter().map(String::as_str));
-                    let (value, message) = (error.value.unwrap_or_default(), error.message);
-                    format!("channel {value}: {message}; `refundd status` lists the channels")
-                }
-                SaveResult::AboveBound(why) => format!("amount_minor {}: {why}", refund.money.amount_minor),
-                SaveResult::CardNumbers(fields) => texts(card_numbers_refused(fields)).join("; "),
-                SaveResult::Full { max_backlog } => {
-                    let most = counted(max_backlog.unsigned_abs(), "refund");
-                    let channel = card::masked(channel);
-                    format!(
-                        "channel \"{channel}\": it already has its max_backlog of {most} waiting; try later"
-                    )
-                }
+                Ok(refusal) => self.refusal(&refund, refusal),
+                Err(why) => format!("Postgres refuses it: {}", card::masked(&why)),
             };
             self.refused += 1;
             self.refused_totals.add(&refund.money);
@@ -188,6 +186,37 @@ impl<'a> Import<'a> {
         refused.sort_by_key(|(line, _)| *line);
         self.show(&refused);
         Ok(())
+    }
+
+    /// Counts a line that is refused before Postgres sees its refund.
+    fn refuse_unread(&mut self, line: u64, lines: u64, wrong: Vec<String>, refused: &mut Vec<(u64, String)>) {
+        self.refused += lines;
+        self.unreadable += lines;
+        refused.extend(wrong.into_iter().map(|wrong| (line, wrong)));
+    }
+
+    /// Why a save refuses a refund.
+    fn refusal(&self, refund: &NewRefund, result: SaveResult) -> String {
+        let (name, channel) = (&refund.refund_ref, refund.channel.as_str());
+        match result {
+            // Neither is a refusal.
+            SaveResult::New | SaveResult::Same => String::new(),
+            SaveResult::Conflict { id, differs } => {
+                format!("refund_ref `{name}` is already refund {id}, with other content: {differs}")
+            }
+            SaveResult::NoSuchChannel => {
+                let error = no_such_channel(channel, self.channels.iter().map(String::as_str));
+                let (value, message) = (error.value.unwrap_or_default(), error.message);
+                format!("channel {value}: {message}; `refundd status` lists the channels")
+            }
+            SaveResult::AboveBound(why) => format!("amount_minor {}: {why}", refund.money.amount_minor),
+            SaveResult::CardNumbers(fields) => texts(card_numbers_refused(fields)).join("; "),
+            SaveResult::Full { max_backlog } => {
+                let most = counted(max_backlog.unsigned_abs(), "refund");
+                let channel = card::masked(channel);
+                format!("channel \"{channel}\": it already has its max_backlog of {most} waiting; try later")
+            }
+        }
     }
 
     fn show(&mut self, refused: &[(u64, String)]) {
@@ -222,42 +251,13 @@ impl<'a> Import<'a> {
     }
 
     pub(super) fn tally(&self) -> String {
-        let Import { saved, already_saved, refused, .. } = self;
+        let Import { saved, already_saved, refused, unsure, .. } = self;
         if self.is_dry {
             return format!(
                 "{saved} would be saved, {already_saved} were saved before, {refused} would be refused; nothing was changed"
             );
         }
-        format!("{saved} saved, {already_saved} were saved before, {refused} refused")
+        let sure = format!("{saved} saved, {already_saved} were saved before, {refused} refused");
+        if *unsure == 0 { sure } else { format!("at least {sure}; up to {unsure} more may be saved") }
     }
-}
-
-async fn foresee(store: Store, lines: Vec<u64>, refunds: Vec<NewRefund>) -> Result<Chunk, StoreError> {
-    let results = store.foresee(&refunds).await?;
-    Ok(judged(lines, refunds, results))
-}
-
-async fn save(
-    store: Store,
-    lines: Vec<u64>,
-    refunds: Vec<NewRefund>,
-    all_new: bool,
-) -> Result<Chunk, StoreError> {
-    if all_new && store.copy(&refunds).await? {
-        return Ok(Chunk::New(refunds.len() as u64));
-    }
-    let mut saved = store.save(&refunds).await;
-    // Another commit saves some of the same refs in another order. It will end soon.
-    for _ in 0..3 {
-        if saved.as_ref().is_err_and(StoreError::is_a_lock) {
-            saved = store.save(&refunds).await;
-        }
-    }
-    Ok(judged(lines, refunds, saved?.iter().map(Saved::result)))
-}
-
-fn judged(lines: Vec<u64>, refunds: Vec<NewRefund>, results: impl IntoIterator<Item = SaveResult>) -> Chunk {
-    let judged = lines.into_iter().zip(refunds).zip(results);
-    let judged = judged.map(|((line, refund), result)| (line, refund, result));
-    Chunk::Judged(judged.collect())
 }

@@ -1,5 +1,6 @@
 //! `refundd import`: files with refunds.
 
+mod again;
 mod foresight;
 
 use std::collections::BTreeSet;

@@ -12,7 +12,7 @@ fn rows(text: &str, format: FileFormat) -> anyhow::Result<Vec<String>> {
                 Ok(refund) => {
                     format!("{}: {} {}", row.line, refund.refund_ref, refund.money.amount_minor)
                 }
-                Err(wrong) => format!("{}: {}", row.line, wrong.join("; ")),
+                Err(refused) => format!("{}: {}", row.line, refused.wrong.join("; ")),
             });
         }
     }

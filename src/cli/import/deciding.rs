@@ -1,0 +1,133 @@
+//! Asks Postgres about the lines of one commit: it saves them, or foresees what a save would do.
+//!
+//! A line that a law refuses is looked up, too. Laws become stricter, so its refund may be saved already. A person who reads
+//! "refused" may pay it in another way.
+
+use super::rows::RefusedLine;
+use crate::refund::NewRefund;
+use crate::store::{SaveResult, Saved, Store, StoreError};
+use crate::telemetry::chain;
+
+/// The lines of one commit.
+#[derive(Debug, Default)]
+pub(super) struct CommitLines {
+    /// The number of each line that has a refund.
+    pub numbers: Vec<u64>,
+    /// Their refunds, in the same order.
+    pub refunds: Vec<NewRefund>,
+    pub doubtful: Vec<DoubtfulLine>,
+}
+
+/// A line that a law refuses, and whose refund may be saved already.
+#[derive(Debug)]
+pub(super) struct DoubtfulLine {
+    pub line: u64,
+    /// How many lines of the file it has.
+    pub lines: u64,
+    pub refund: NewRefund,
+    /// All problems of the line.
+    pub wrong: Vec<String>,
+    /// An earlier call saved the refund with the same content.
+    pub is_saved: bool,
+}
+
+impl DoubtfulLine {
+    /// The doubtful line, or the problems of a line that has no refund.
+    pub fn of(line: u64, lines: u64, refused: RefusedLine) -> Result<Self, Vec<String>> {
+        match refused {
+            RefusedLine { wrong, readable: None } => Err(wrong),
+            RefusedLine { wrong, readable: Some(refund) } => {
+                Ok(DoubtfulLine { line, lines, refund: *refund, wrong, is_saved: false })
+            }
+        }
+    }
+}
+
+/// What became of the lines of one commit.
+pub(super) struct DecidedLines {
+    pub results: LineResults,
+    pub doubtful: Vec<DoubtfulLine>,
+}
+
+pub(super) enum LineResults {
+    /// This many lines, and all of them are saved now.
+    New(u64),
+    /// Each line with its result, or with the reason why Postgres refuses it.
+    Judged(Vec<(u64, NewRefund, Result<SaveResult, String>)>),
+}
+
+pub(super) async fn foresee(store: Store, commit: CommitLines) -> Result<DecidedLines, StoreError> {
+    let CommitLines { numbers, refunds, mut doubtful } = commit;
+    look_up(&store, &mut doubtful).await?;
+    let results = store.foresee(&refunds).await?;
+    Ok(DecidedLines { results: judged(numbers, refunds, results.into_iter().map(Ok)), doubtful })
+}
+
+/// Saves the lines. With `all_new` they are probably new, and `COPY` is tried first.
+pub(super) async fn save(
+    store: Store,
+    commit: CommitLines,
+    all_new: bool,
+) -> Result<DecidedLines, StoreError> {
+    let CommitLines { numbers, refunds, mut doubtful } = commit;
+    look_up(&store, &mut doubtful).await?;
+    if all_new && store.copy(&refunds).await? {
+        return Ok(DecidedLines { results: LineResults::New(refunds.len() as u64), doubtful });
+    }
+    let results = save_in_parts(&store, &refunds).await?;
+    Ok(DecidedLines { results: judged(numbers, refunds, results), doubtful })
+}
+
+/// Notes which of these lines are saved already.
+async fn look_up(store: &Store, doubtful: &mut [DoubtfulLine]) -> Result<(), StoreError> {
+    if doubtful.is_empty() {
+        return Ok(());
+    }
+    let refunds: Vec<NewRefund> = doubtful.iter().map(|line| line.refund.clone()).collect();
+    for (place, _) in store.saved_before(&refunds).await? {
+        doubtful[place].is_saved = true;
+    }
+    Ok(())
+}
+
+/// Saves all refunds in one commit. If Postgres refuses one of them, halves find it, and all others are saved.
+async fn save_in_parts(
+    store: &Store,
+    refunds: &[NewRefund],
+) -> Result<Vec<Result<SaveResult, String>>, StoreError> {
+    let mut results = Vec::with_capacity(refunds.len());
+    // The last part is the next one in the order of the file.
+    let mut parts = vec![refunds];
+    while let Some(part) = parts.pop() {
+        match save_part(store, part).await {
+            Ok(saved) => results.extend(saved.iter().map(|saved| Ok(saved.result()))),
+            Err(error) if error.is_about_the_row() && part.len() > 1 => {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+            }
+            Err(error) if error.is_about_the_row() => results.push(Err(chain(&error).to_string())),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(results)
+}
+
+async fn save_part(store: &Store, refunds: &[NewRefund]) -> Result<Vec<Saved>, StoreError> {
+    let mut saved = store.save(refunds).await;
+    // Another commit saves some of the same refs in another order. It will end soon.
+    for _ in 0..3 {
+        if saved.as_ref().is_err_and(StoreError::is_a_lock) {
+            saved = store.save(refunds).await;
+        }
+    }
+    saved
+}
+
+fn judged(
+    numbers: Vec<u64>,
+    refunds: Vec<NewRefund>,
+    results: impl IntoIterator<Item = Result<SaveResult, String>>,
+) -> LineResults {
+    let judged = numbers.into_iter().zip(refunds).zip(results);
+    LineResults::Judged(judged.map(|((number, refund), result)| (number, refund, result)).collect())
+}
