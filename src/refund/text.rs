@@ -57,13 +57,17 @@ pub fn problem(text: &str) -> Option<String> {
     ))
 }
 
-/// The same for a reference. Nobody sees a blank at its end either, and tools cut it off: then it names another refund.
+/// The same for a reference. Nobody sees a blank at its end either, and tools cut it off: then it names another refund. All blanks
+/// look alike, so U+0020 is the only one.
 #[must_use]
 pub fn reference_problem(reference: &str) -> Option<String> {
     problem(reference).or_else(|| {
-        let ends = [reference.chars().next(), reference.chars().next_back()];
-        let blank = ends.into_iter().flatten().find(|end| end.is_whitespace())?;
-        Some(format!("begins or ends with U+{:04X}, a blank", u32::from(blank)))
+        let other = reference.chars().find(|character| *character != ' ' && character.is_whitespace());
+        if let Some(other) = other {
+            return Some(format!("holds U+{:04X}, a blank that looks like U+0020", u32::from(other)));
+        }
+        let has_blank_end = reference.starts_with(' ') || reference.ends_with(' ');
+        has_blank_end.then(|| "begins or ends with U+0020, a blank".to_owned())
     })
 }
 

@@ -63,10 +63,11 @@ impl Saved {
 const SAVE: Statement = statement!(include_str!("sql/save.sql"));
 
 // `due_at`, `deadline_at` and `traceparent` may differ in a repeated save. Amount, currency, payment and payload may not. A refund that was
-// moved is also the same under the channel that it was saved for: its producer does not know of the move.
+// moved is also the same under the channel that it was saved for: its producer does not know of the move. By SQL a payload may be JSON null,
+// which every other way saves as no payload.
 const COMPARE: Statement = statement!(concat!(
     "select a.nth, a.channel = r.channel or a.channel is not distinct from r.saved_channel as same_channel,
-            a.payload::jsonb is not distinct from r.payload as same_payload, ",
+            nullif(a.payload::jsonb, 'null') is not distinct from nullif(r.payload, 'null') as same_payload, ",
     refund_columns!(),
     "  from unnest(:nth::bigint[], :refund_ref::text[], :channel::text[], :payment_ref::text[], :amount_minor::bigint[],
                    :currency::text[], :payload::text[])

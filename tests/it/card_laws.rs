@@ -203,7 +203,16 @@ async fn rust_and_the_database_refuse_the_same_characters() {
     let scratch = Scratch::new().await;
     let refused = "select coalesce(string_agg(refundd.refused_character('R' || chr(n) || '1'), ' ' order by n), '') from generate_series(1, 1114111) n
                     where n not between 55296 and 57343";
-    let hidden = ('\u{1}'..=char::MAX).filter(|character| text::is_hidden(*character));
-    let hidden: Vec<String> = hidden.map(|character| format!("U+{:04X}", u32::from(character))).collect();
-    assert_eq!(scratch.text(refused).await, hidden.join(" "));
+    let by_rust = ('\u{1}'..=char::MAX)
+        .filter(|character| text::reference_problem(&format!("R{character}1")).is_some())
+        .map(|character| format!("U+{:04X}", u32::from(character)));
+    assert_eq!(scratch.text(refused).await, by_rust.collect::<Vec<_>>().join(" "));
+    // Inside a reference, U+0020 is the only blank that is not refused.
+    let blanks = |is_refused: bool| {
+        ('\u{1}'..=char::MAX).filter(move |character| {
+            character.is_whitespace()
+                && text::reference_problem(&format!("R{character}1")).is_some() == is_refused
+        })
+    };
+    assert_eq!((blanks(false).collect::<String>().as_str(), blanks(true).count()), (" ", 24));
 }

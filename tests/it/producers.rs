@@ -1,6 +1,7 @@
 //! Producers that log in with roles of their own: what the owner binds them to, and when a channel takes no more.
 
 mod amounts;
+mod repeats;
 
 use std::io::Write;
 

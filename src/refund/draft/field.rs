@@ -13,7 +13,7 @@ const SHOWN: usize = 60;
 pub(super) fn allowed(field: &str) -> &'static str {
     match field {
         "refund_ref" | "payment_ref" => {
-            "it must be a string of 1 to 200 characters, none of them hidden, without blanks at its ends"
+            "it must be a string of 1 to 200 characters, none of them hidden, with no blank but U+0020, and none at its ends"
         }
         "channel" => "it must be 1 to 63 of a-z, 0-9, `-` and `_`, starting with a letter or digit",
         "amount_minor" => "it must be a whole number of minor units from 1 to 9223372036854775807",

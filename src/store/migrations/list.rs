@@ -200,4 +200,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "what_ended_is_looked_at_again",
         include_str!("../../../migrations/0073_what_ended_is_looked_at_again.sql"),
     ),
+    (
+        74,
+        "references_that_look_alike_are_refused",
+        include_str!("../../../migrations/0074_references_that_look_alike_are_refused.sql"),
+    ),
 ];
