@@ -18,6 +18,9 @@ use crate::telemetry::chain;
 /// The most bytes of a body.
 const MOST_BYTES: usize = 8192;
 
+/// When a caller should repeat a cancellation that met the refund while it was sending, each time.
+const MOVING_RETRY_AFTER_S: u32 = 1;
+
 /// What a request to cancel a refund says.
 #[derive(Debug)]
 pub(super) struct Cancellation {
@@ -82,12 +85,23 @@ pub(super) async fn carry_out(api: Api, id: RefundId, cancellation: Cancellation
                 "refund {id} has moved since that version: it is {} at version {}; look at it again before deciding",
                 refund.state, refund.version
             );
-            Err(Problem::new(StatusCode::CONFLICT, "changed", "Changed since", detail)
-                .with("id", refund.id.0)
-                .with("state", refund.state.as_str())
-                .with("version", refund.version))
+            Err(changed(&refund, detail))
+        }
+        Cancelled::Moving(refund) => {
+            let detail = format!(
+                "refund {id} changed its state at each try to cancel it, and is ready again at version {}: repeat the request",
+                refund.version
+            );
+            Err(changed(&refund, detail).retry_after(MOVING_RETRY_AFTER_S))
         }
     }
+}
+
+fn changed(refund: &Refund, detail: String) -> Problem {
+    Problem::new(StatusCode::CONFLICT, "changed", "Changed since", detail)
+        .with("id", refund.id.0)
+        .with("state", refund.state.as_str())
+        .with("version", refund.version)
 }
 
 /// Reads the body of a request. Every field may be missing.

@@ -44,6 +44,8 @@ pub enum Cancelled {
     TooLate(Refund),
     /// The refund has another version than the caller named.
     Changed(Refund),
+    /// The refund is ready, and was not at each try to cancel it. Another try may cancel it.
+    Moving(Refund),
     NoSuchRefund,
 }
 
@@ -52,6 +54,9 @@ const CANCEL: Statement = statement!(include_str!("sql/cancel.sql"));
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("cancel", CANCEL.sql)];
 
 impl Store {
+    /// How many times a cancellation is repeated for a refund that was not ready at the try, and is ready at the look after it.
+    const MOST_REPEATS: u32 = 3;
+
     /// Cancels a refund in `ready`, as the canceller says. With `seen`, the refund must still have that version.
     pub async fn cancel(
         &self,
@@ -60,26 +65,36 @@ impl Store {
         canceller: &Canceller,
     ) -> Result<Cancelled, StoreError> {
         let Canceller { channels, name: _, why, never_sent } = canceller;
-        let query = bind!(
-            CANCEL,
-            id: vec![id.0],
-            seen: seen,
-            why: why,
-            who: canceller.name(),
-            channels: channels.these(),
-            never_sent: never_sent,
-        );
-        let row = query.maybe(&self.db).await.doing("cancel a refund")?;
-        if let Some(row) = &row {
-            return Ok(Cancelled::Now(read_refund(row)?));
-        }
         let exists = |refund: &Refund| channels.has(&refund.channel);
-        Ok(match self.refund(id).await?.filter(exists) {
-            None => Cancelled::NoSuchRefund,
-            Some(refund) if refund.state == State::Cancelled => Cancelled::Already(refund),
-            Some(refund) if seen.is_some_and(|seen| seen != refund.version) => Cancelled::Changed(refund),
-            Some(refund) => Cancelled::TooLate(refund),
-        })
+        let mut repeats = 0;
+        loop {
+            let query = bind!(
+                CANCEL,
+                id: vec![id.0],
+                seen: seen,
+                why: why,
+                who: canceller.name(),
+                channels: channels.these(),
+                never_sent: never_sent,
+            );
+            let row = query.maybe(&self.db).await.doing("cancel a refund")?;
+            if let Some(row) = &row {
+                return Ok(Cancelled::Now(read_refund(row)?));
+            }
+            match self.refund(id).await?.filter(exists) {
+                None => return Ok(Cancelled::NoSuchRefund),
+                Some(refund) if refund.state == State::Cancelled => return Ok(Cancelled::Already(refund)),
+                Some(refund) if seen.is_some_and(|seen| seen != refund.version) => {
+                    return Ok(Cancelled::Changed(refund));
+                }
+                // It was sending at the try. Or a byte of it left before, which only the statement knows.
+                Some(refund) if refund.state == State::Ready && repeats < Self::MOST_REPEATS => repeats += 1,
+                Some(refund) if refund.state == State::Ready && !*never_sent => {
+                    return Ok(Cancelled::Moving(refund));
+                }
+                Some(refund) => return Ok(Cancelled::TooLate(refund)),
+            }
+        }
     }
 
     /// Cancels those of these refunds that are ready and of which no byte ever left, in one commit. Answers them.

@@ -3,6 +3,7 @@
 
 mod confirmation;
 mod failures;
+mod moving;
 mod names;
 mod reopened;
 mod terminal;
