@@ -1,4 +1,4 @@
-//! Certificates of servers: when they end, and which ones a server shows.
+//! Certificates: when they end, and which ones a server shows.
 //!
 //! It does not judge whom to trust: `bank`, `store` and `bucket` check certificates when they connect.
 
@@ -21,6 +21,15 @@ use crate::lock::Lock;
 #[must_use]
 pub fn first_end(certificates: &[CertificateDer<'_>]) -> Option<Timestamp> {
     certificates.iter().filter_map(|certificate| end(certificate)).min()
+}
+
+/// When a chain ends that was checked at `now`: with its first certificate, or with an issuer before. An issuer that had ended at
+/// `now` was no part of the check, so it does not count.
+#[must_use]
+pub fn end_of_chain(chain: &[CertificateDer<'_>], now: Timestamp) -> Option<Timestamp> {
+    let (own, issuers) = chain.split_first()?;
+    let of_issuers = issuers.iter().filter_map(|issuer| end(issuer)).filter(|end| *end > now);
+    end(own).into_iter().chain(of_issuers).min()
 }
 
 /// When a certificate ends: `notAfter` of RFC 5280, section 4.1.
@@ -168,6 +177,22 @@ mod tests {
         assert_eq!(first_end(std::slice::from_ref(&far)), Some("2096-03-29T00:00:00Z".parse().unwrap()));
         assert_eq!(first_end(&[far, near]), Some("2031-03-29T00:00:00Z".parse().unwrap()));
         assert_eq!(first_end(&[]), None);
+    }
+
+    #[test]
+    fn a_chain_ends_with_its_own_certificate_or_an_issuer_before_and_an_issuer_of_the_past_does_not_count() {
+        let (past, near, far) = (certificate(2031), certificate(2041), certificate(2096));
+        let now = "2035-01-01T00:00:00Z".parse().unwrap();
+        let end = |chain: &[&CertificateDer<'static>]| {
+            let chain: Vec<CertificateDer<'_>> = chain.iter().map(|one| (*one).clone()).collect();
+            end_of_chain(&chain, now).map(|end| end.to_string())
+        };
+        let near_end = Some("2041-03-29T00:00:00Z".to_owned());
+        assert_eq!(end(&[&near, &far]), near_end);
+        assert_eq!(end(&[&far, &near]), near_end);
+        assert_eq!(end(&[&far, &past, &near]), near_end);
+        assert_eq!(end(&[&past, &near]), Some("2031-03-29T00:00:00Z".to_owned()));
+        assert_eq!(end(&[]), None);
     }
 
     #[test]

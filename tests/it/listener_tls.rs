@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::Request;
 use axum::routing::get;
+use jiff::Timestamp;
 use refundd::caller::ClientNames;
 use refundd::config::Config;
 use refundd::http::server::{self, Bounds};
@@ -125,6 +126,30 @@ async fn a_caller_without_a_good_certificate_gets_no_answer() {
         let answer = call(node.daemon.address(), &ours.client(Some(&good), &[version]), "localhost").await;
         assert!(answer.unwrap().starts_with("HTTP/1.1 200"));
     }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_ends_when_the_client_certificate_that_opened_it_ends() {
+    let (scratch, ours, theirs) = (Scratch::new().await, Issued::new(), Issued::new());
+    let lines = tls(&ours.identity(OURS), Some(&theirs)) + "header_timeout = \"1m\"\n";
+    let node = node_with(&scratch, &lines).await;
+    let open = async |shown: Identity| {
+        let client = ours.client(Some(&shown), &[&TLS13]);
+        connect(node.daemon.address(), &client, "localhost").await.unwrap()
+    };
+    let mut lasting = open(theirs.identity(&["shop.internal"])).await;
+    let end = Timestamp::now().as_second() + 5;
+    let mut ending = open(theirs.ending(&["desk.internal"], end.unsigned_abs())).await;
+    for stream in [&mut lasting, &mut ending] {
+        assert!(ask(stream, "/health/live", "localhost").await.unwrap().starts_with("HTTP/1.1 200"));
+    }
+    until("the connection ends", async || {
+        !matches!(ask(&mut ending, "/health/live", "localhost").await, Ok(answer) if !answer.is_empty())
+    })
+    .await;
+    assert!(Timestamp::now().as_second() >= end, "it ended before its certificate");
+    assert!(ask(&mut lasting, "/health/live", "localhost").await.unwrap().starts_with("HTTP/1.1 200"));
     node.stop().await;
 }
 

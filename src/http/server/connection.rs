@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use hyper::Request;
@@ -11,10 +12,11 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use jiff::Timestamp;
 use rustls::ServerConnection;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use webpki::EndEntityCert;
@@ -22,6 +24,7 @@ use webpki::EndEntityCert;
 use super::answer_deadline::AnswerDeadline;
 use super::{Bounds, OverTls, Tls};
 use crate::caller::ClientNames;
+use crate::certificate;
 use crate::http::seldom::Seldom;
 use crate::telemetry::chain;
 
@@ -29,6 +32,8 @@ use crate::telemetry::chain;
 const MOST_HEADER_BYTES: usize = 16 * 1024;
 /// The most bytes that a connection buffers, beside answers.
 const MOST_BUFFER: usize = 64 * 1024;
+/// How often a connection looks whether its client certificate has ended. The clock of the node may be set meanwhile.
+const LOOK_EVERY: Duration = Duration::from_mins(1);
 
 /// The names in the certificate of a finished handshake; `None` if the caller showed none. Every request of the connection
 /// has them among its extensions.
@@ -36,6 +41,22 @@ fn client_names(session: &ServerConnection) -> Option<ClientNames> {
     let certificate = session.peer_certificates()?.first()?;
     let certificate = EndEntityCert::try_from(certificate).ok()?;
     Some(ClientNames(certificate.valid_dns_names().map(str::to_owned).collect()))
+}
+
+/// When the client certificate of a finished handshake ends, or one of its issuers; `None` if the caller showed none.
+fn client_end(session: &ServerConnection) -> Option<Timestamp> {
+    certificate::end_of_chain(session.peer_certificates()?, Timestamp::now())
+}
+
+/// Waits until this moment has come by the clock of the node; for ever without one.
+async fn has_come(moment: Option<Timestamp>) {
+    let Some(moment) = moment else { return std::future::pending().await };
+    // An error means that the moment is over.
+    while let Ok(left) = Duration::try_from(moment.duration_since(Timestamp::now()))
+        && !left.is_zero()
+    {
+        sleep(left.min(LOOK_EVERY)).await;
+    }
 }
 
 /// What all connections of a listener share.
@@ -66,10 +87,13 @@ impl ListenerConnections {
         };
         let failed = match agreed {
             Ok(Ok(stream)) => {
-                let names = client_names(stream.get_ref().1);
+                let session = stream.get_ref().1;
+                let (names, certificate_end) = (client_names(session), client_end(session));
                 let end = async {
                     tokio::select! {
                         () = self.stop.cancelled() => {}
+                        // The handshake checked the certificate, and no request does.
+                        () = has_come(certificate_end) => {}
                         // An error means that no more certificates come, because the node stops.
                         _ = tls.changed() => {}
                     }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::pem::PemObject;
@@ -42,21 +43,27 @@ impl Issued {
 
     /// A certificate for these names.
     pub fn identity(&self, names: &[&str]) -> Identity {
-        self.identity_until(names, 4096)
+        self.issue(names, "good", |params| params.not_after = date_time_ymd(4096, 1, 1))
     }
 
     /// A certificate for these names that ended years ago.
     pub fn expired(&self, names: &[&str]) -> Identity {
-        self.identity_until(names, 2020)
+        self.issue(names, "expired", |params| params.not_after = date_time_ymd(2020, 1, 1))
     }
 
-    fn identity_until(&self, names: &[&str], year: i32) -> Identity {
+    /// A certificate for these names that ends at this second since 1970.
+    pub fn ending(&self, names: &[&str], second: u64) -> Identity {
+        let end = date_time_ymd(1970, 1, 1) + Duration::from_secs(second);
+        self.issue(names, "ending", |params| params.not_after = end)
+    }
+
+    fn issue(&self, names: &[&str], kind: &str, set_end: impl FnOnce(&mut CertificateParams)) -> Identity {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let file = |kind: &str| self.folder.path().join(format!("{}-{year}.{kind}", names.join("+")));
+        let file = |suffix: &str| self.folder.path().join(format!("{}-{kind}.{suffix}", names.join("+")));
         let made = Identity { certificate: file("pem"), key: file("key") };
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(names.clone()).unwrap();
-        params.not_after = date_time_ymd(year, 1, 1);
+        set_end(&mut params);
         let signed = params.signed_by(&key, &self.issuer).unwrap();
         fs::write(&made.certificate, signed.pem()).unwrap();
         write_private(&made.key, &key.serialize_pem());
