@@ -72,7 +72,9 @@ use sqlx::postgres::{PgConnectOptions, PgRow};
 use connections::Connections;
 use error::Doing;
 
-pub use address::{client_certificate_file, trouble_of_address, unchecked_host};
+pub use address::{
+    client_certificate_file, is_verify_full, tls_parameter, trouble_of_address, unchecked_host,
+};
 pub use cancel::{Cancelled, Canceller};
 pub use census::{ChannelCensus, NothingAccepted};
 pub use chain::Sealing;

@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::certificates::{certificates_of, server_roots};
 use super::secret::{Address, Origin, contents};
 use super::section::Section;
+use crate::store::{is_verify_full, tls_parameter};
 
 #[derive(Debug, Clone)]
 pub struct Postgres {
@@ -68,14 +69,12 @@ impl Postgres {
         connections.within(section.source, &(2..=1_000));
         let (mut url, url_origin) = address?;
         if let Some(mut tls) = tls {
-            let text = url.expose_secret();
-            let of_url =
-                ["sslmode=", "ssl-mode="].iter().find_map(|key| text.split_once(key)).map(|(_, mode)| mode);
-            let agrees = of_url.is_none_or(|mode| mode.split('&').next() == Some(Self::VERIFY_FULL));
-            tls.law(section.source, agrees, || "contradicts the `sslmode` of the address; remove that one");
-            if of_url.is_none() {
+            if tls_parameter(url.expose_secret(), "sslmode").is_none() {
                 url = with_parameter(&url, "sslmode", Self::VERIFY_FULL);
             }
+            // The client's own reading counts: another part of the address may undo the parameter.
+            let agrees = is_verify_full(url.expose_secret());
+            tls.law(section.source, agrees, || "contradicts the `sslmode` of the address; remove that one");
         }
         let url = certificates(section, &url)?;
         let (password, password_file) = password.flatten().unzip();
@@ -103,14 +102,14 @@ fn certificates(section: &Section<'_>, url: &SecretString) -> Option<SecretStrin
         [("ca_file", "sslrootcert"), ("certificate_file", "sslcert"), ("key_file", "sslkey")]
     {
         let Some(mut field) = section.optional_text(key) else { continue };
-        let text = url.expose_secret().to_owned();
-        let is_secure = ["sslmode=verify-", "ssl-mode=verify-"].iter().any(|mode| text.contains(mode));
+        let text = url.expose_secret();
+        let is_secure = tls_parameter(text, "sslmode").is_some_and(|mode| mode.starts_with("verify-"));
         field.law(
             source,
             is_secure,
             || "is only for TLS that checks the server's certificate; set `tls = \"verify-full\"`",
         );
-        let twice = text.contains(&format!("{parameter}="));
+        let twice = tls_parameter(text, parameter).is_some();
         field.law(source, !twice, || {
             format!("and `{parameter}` in the address name one thing; remove that one")
         });

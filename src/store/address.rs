@@ -7,17 +7,15 @@ use std::str::FromStr;
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-/// The parameters that the client knows.
+/// The parameters about TLS, each with all its names. Of several, the client obeys the last one.
+const OF_TLS: &[&[&str]] = &[
+    &["sslmode", "ssl-mode"],
+    &["sslrootcert", "ssl-root-cert", "ssl-ca"],
+    &["sslcert", "ssl-cert"],
+    &["sslkey", "ssl-key"],
+];
+/// The other parameters that the client knows.
 const KNOWN: &[&str] = &[
-    "sslmode",
-    "ssl-mode",
-    "sslrootcert",
-    "ssl-root-cert",
-    "ssl-ca",
-    "sslcert",
-    "ssl-cert",
-    "sslkey",
-    "ssl-key",
     "statement-cache-capacity",
     "host",
     "hostaddr",
@@ -34,35 +32,71 @@ const SSL_MODES: &[&str] = &["disable", "allow", "prefer", "require", "verify-ca
 /// text quotes no user, no password and no host.
 #[must_use]
 pub fn trouble_of_address(url: &str) -> Option<String> {
-    let (rest, query) = url.split_once('?').unwrap_or((url, ""));
+    let rest = url.split_once('?').map_or(url, |(rest, _)| rest);
     let authority =
         rest.split_once("://").map_or(rest, |(_, rest)| rest).split('/').next().unwrap_or_default();
     let hosts = authority.rsplit('@').next().unwrap_or_default();
-    let parameters = || query.split('&').filter(|part| !part.is_empty());
-    let several = parameters().any(|part| part.starts_with("host") && part.contains(','));
+    let several = parameters(url).any(|(name, value)| name.starts_with("host") && value.contains(','));
     if hosts.contains(',') || several {
         return Some(
             "names several hosts, and refundd connects to one: name one, or put a proxy that knows the primary before them"
                 .to_owned(),
         );
     }
-    for part in parameters() {
-        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+    for (name, value) in parameters(url) {
         if name == "target_session_attrs" {
             return Some(
                 "has the parameter `target_session_attrs`, which refundd does not know: it waits for a server that takes writes by itself"
                     .to_owned(),
             );
         }
-        if !KNOWN.contains(&name) && !name.starts_with("options[") {
+        if !KNOWN.contains(&name) && names_of(name).is_empty() && !name.starts_with("options[") {
             return Some(format!("has the parameter `{name}`, which refundd does not know"));
         }
         if matches!(name, "sslmode" | "ssl-mode") && !SSL_MODES.contains(&value) {
             return Some(format!("has `{name}={value}`; it must be one of {}", SSL_MODES.join(", ")));
         }
     }
+    for names in OF_TLS {
+        let mut given = parameters(url).map(|(name, _)| name).filter(|name| names.contains(name));
+        if let (Some(first), Some(second)) = (given.next(), given.next()) {
+            return Some(if first == second {
+                format!("has the parameter `{first}` twice; keep one of them")
+            } else {
+                format!(
+                    "has `{first}` and `{second}`, which are two names of one parameter; keep one of them"
+                )
+            });
+        }
+    }
     let error = PgConnectOptions::from_str(url).err()?;
     Some(format!("cannot be read as an address: {error}"))
+}
+
+/// The parameters of an address, as they are written.
+fn parameters(url: &str) -> impl Iterator<Item = (&str, &str)> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    parts.map(|part| part.split_once('=').unwrap_or((part, "")))
+}
+
+/// All names of a parameter about TLS; empty for another parameter.
+fn names_of(parameter: &str) -> &'static [&'static str] {
+    OF_TLS.iter().find(|names| names.contains(&parameter)).copied().unwrap_or_default()
+}
+
+/// The value of a parameter about TLS in an address, by whichever of its names.
+#[must_use]
+pub fn tls_parameter<'a>(url: &'a str, parameter: &str) -> Option<&'a str> {
+    let names = names_of(parameter);
+    parameters(url).find(|(name, _)| names.contains(name)).map(|(_, value)| value)
+}
+
+/// Whether the client, as it reads this address, demands TLS with a certificate of the server's name.
+#[must_use]
+pub fn is_verify_full(url: &str) -> bool {
+    let options = PgConnectOptions::from_str(url.trim());
+    options.is_ok_and(|options| matches!(options.get_ssl_mode(), PgSslMode::VerifyFull))
 }
 
 /// The host whose certificate is not checked by its name: the way to it may be read, or lead to another server. `None`
@@ -72,8 +106,7 @@ pub fn unchecked_host(url: &str) -> Option<String> {
     let options = PgConnectOptions::from_str(url.trim()).ok()?;
     let host = options.get_host();
     let is_socket = options.get_socket().is_some() || host.starts_with('/');
-    let is_checked = matches!(options.get_ssl_mode(), PgSslMode::VerifyFull);
-    (!is_socket && !is_checked).then(|| host.to_owned())
+    (!is_socket && !is_verify_full(url)).then(|| host.to_owned())
 }
 
 /// The file with the certificate that a node shows to Postgres; `None` if the address names none.
@@ -100,6 +133,12 @@ mod tests {
             ("postgres://db/refunds?target_session_attrs=read-write", "target_session_attrs"),
             ("postgres://db/refunds?sslmod=require", "`sslmod`"),
             ("postgres://db:port/refunds", "cannot be read"),
+            ("postgres://db/r?sslmode=verify-full&ssl-mode=disable", "has `sslmode` and `ssl-mode`"),
+            ("postgres://db/r?sslmode=verify-full&sslmode=verify-full", "has the parameter `sslmode` twice"),
+            ("postgres://db/r?sslrootcert=/a&ssl-ca=/b", "has `sslrootcert` and `ssl-ca`"),
+            ("postgres://db/r?sslkey=/a&ssl-key=/a", "has `sslkey` and `ssl-key`"),
+            // The client decodes the names.
+            ("postgres://db/r?sslmode=verify-full&%73slmode=disable", "`%73slmode`"),
         ] {
             let trouble = trouble_of_address(url).unwrap_or_default();
             assert!(trouble.contains(part) && !trouble.contains("secret"), "{url}: {trouble}");

@@ -23,6 +23,16 @@ fn postgres_on_another_host_needs_verify_full_or_a_word_of_the_operator() {
         ("url = \"postgres://u:hunter2@db/p\"\nplain = \"yes\"", false),
         ("url = \"postgres://u:hunter2@db/p\"\ntls = \"require\"", false),
         ("url = \"postgres://u:hunter2@db/p?sslmode=disable\"\ntls = \"verify-full\"", false),
+        ("url = \"postgres://u:hunter2@db/p?sslmode=verify-full&ssl-mode=disable\"", false),
+        (
+            "url = \"postgres://u:hunter2@db/p?sslmode=verify-full&ssl-mode=disable\"\ntls = \"verify-full\"",
+            false,
+        ),
+        (
+            "url = \"postgres://u:hunter2@db/p?ssl-mode=verify-full&sslmode=disable\"\nplain = \"accepted\"",
+            false,
+        ),
+        ("url = \"postgres://u:hunter2@db/p?ssl-mode=verify-full\"\ntls = \"verify-full\"", true),
         ("url = \"postgres:///p?host=/run/postgresql\"", true),
         ("url = \"postgres://u@[::1]/p\"", true),
     ] {
