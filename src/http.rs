@@ -19,6 +19,7 @@ mod changes;
 mod channels;
 mod description;
 mod events;
+mod fair_places;
 mod find;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -27,12 +28,12 @@ mod guard;
 mod health;
 mod json;
 mod kept;
-mod lists;
 mod look;
 mod moving;
 mod named_channel;
 mod page;
 mod pauses;
+mod per_caller;
 mod person;
 mod problem;
 mod proposals;
@@ -43,7 +44,6 @@ mod save;
 mod scrape;
 mod seldom;
 pub mod server;
-mod shares;
 mod who;
 
 use std::fmt;
@@ -51,16 +51,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use tokio::sync::Semaphore;
 
 use self::access::Access;
 use self::body::Bodies;
 use self::budget::{Budget, ReservedBytes};
 use self::census::CensusCache;
+use self::fair_places::{FairPlace, FairPlaces};
 use self::group_committer::GroupCommitter;
 use self::health::Ping;
 use self::json::Json;
-use self::lists::Lists;
 use self::page::watch::Watch;
 use self::problem::Problem;
 use self::who::Who;
@@ -69,6 +68,12 @@ use crate::refund::ChannelName;
 
 /// How many batches are parsed and saved at the same time; each may take tens of MiB. Other batches wait.
 const BATCHES_AT_ONCE: usize = 2;
+/// How many lists all callers together read at the same time.
+const LISTS_AT_ONCE: usize = 2;
+/// How many requests with decisions are carried out at the same time. Each makes up to 1,000 commits, one after the other.
+const DECISIONS_AT_ONCE: usize = 4;
+/// How long a request with decisions waits for its place.
+const DECISIONS_WAIT: Duration = Duration::from_secs(10);
 
 /// Nudges the feeder, because a channel has a new refund. A lost nudge does no harm.
 pub type Nudge = Arc<dyn Fn(&ChannelName) + Send + Sync>;
@@ -100,8 +105,9 @@ pub struct ApiState {
     ping: Arc<Ping>,
     /// What viewers of the page share.
     watch: Arc<Watch>,
-    batches: Arc<Semaphore>,
-    lists: Lists,
+    batches: FairPlaces,
+    lists: FairPlaces,
+    decisions: FairPlaces,
     group_committer: GroupCommitter,
     nudge: Nudge,
 }
@@ -127,8 +133,9 @@ impl Api {
             census: Arc::default(),
             ping: Arc::default(),
             watch: Arc::default(),
-            batches: Arc::new(Semaphore::new(BATCHES_AT_ONCE)),
-            lists: Lists::default(),
+            batches: FairPlaces::new(BATCHES_AT_ONCE),
+            lists: FairPlaces::new(LISTS_AT_ONCE),
+            decisions: FairPlaces::new(DECISIONS_AT_ONCE),
         }))
     }
 
@@ -137,6 +144,13 @@ impl Api {
     fn room_for_answer(&self, who: &Who, most_bytes: usize) -> Result<ReservedBytes, Problem> {
         let room = self.unread.try_reserve(who.name(), most_bytes);
         room.map_err(|no_room| guard::too_much_unread(no_room, "nothing was done, and repeating is safe"))
+    }
+
+    /// Waits for a place to write a person's decisions or answers. To be called before the task that writes them: a caller that
+    /// hangs up and repeats would fill the node with tasks.
+    async fn place_to_decide(&self, who: &Who) -> Result<FairPlace, Problem> {
+        let busy = "you or others have decisions under way for longer than 10 s, so none of these was written; repeating is safe";
+        self.decisions.place_within(who, DECISIONS_WAIT, busy).await
     }
 }
 

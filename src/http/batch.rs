@@ -52,31 +52,34 @@ pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> 
     let kind = body::kind(&head.headers, &[BodyKind::Json, BodyKind::Ndjson])?;
     let bytes = api.bodies.read(&head, body, body::MOST_BYTES_BATCH).await?;
     let parent = save::trace_parent(&head.headers);
-    // Only now: a caller that sends its batch slowly keeps no other batch waiting. The semaphore is not closed while the
-    // router lives, so this does not fail.
-    let place = Arc::clone(&api.batches).acquire_owned().await.map_err(|_| Problem::internal())?;
+    // Only now: a caller that sends its batch slowly keeps no other batch waiting.
+    let mut place = api.batches.place(&who).await;
     let work = async move {
-        // Until Postgres is done: a client that hangs up and repeats starts no further save, and reserves no further memory.
-        let _kept = (place, bytes.clone());
-        save_all(&api, &who, bytes, kind, parent).await
+        // Both until Postgres is done: a client that hangs up and repeats starts no further save, and reserves no further memory.
+        let _kept = bytes.clone();
+        let (mut results, refused) = save_all(&api, &who, bytes, kind, parent).await?;
+        // The look waits for the caller's own lists, and batches of other callers must not wait for them.
+        place.leave_to_others();
+        answer_repeats(&api, &who, &mut results, refused).await?;
+        Ok::<_, Problem>(written(&results, kind)?.into_response())
     };
     to_the_end(work.in_current_span()).await?
 }
 
-/// Parses and saves a batch. Every refund of it belongs to the trace `parent`.
+/// Parses and saves a batch. Every refund of it belongs to the trace `parent`. Answers the results in the order of the batch,
+/// and the refused items that may be saved already.
 async fn save_all(
     api: &Api,
     who: &Who,
     bytes: Bytes,
     kind: BodyKind,
     parent: Option<TraceParent>,
-) -> Result<Response, Problem> {
+) -> Result<(Vec<ItemResult>, Vec<(usize, NewRefund)>), Problem> {
     // Parsing tens of MiB would delay every other task on this thread.
     let running = api.node.running();
     let orders = Orders { running, who: who.clone() };
     let reading = tokio::task::spawn_blocking(move || Sorted::read(&bytes, kind, &orders));
     let Sorted { refunds, mut results, refused } = reading.await.map_err(|_| Problem::internal())??;
-    answer_repeats(api, who, &mut results, refused).await?;
     let (places, mut refunds): (Vec<usize>, Vec<NewRefund>) = refunds.into_iter().unzip();
     for refund in &mut refunds {
         refund.traceparent = parent;
@@ -91,7 +94,7 @@ async fn save_all(
         }
         results.sort_unstable_by_key(|result| result.index);
     }
-    Ok(written(&results, kind)?.into_response())
+    Ok((results, refused))
 }
 
 /// What decides whether a refund may be ordered.

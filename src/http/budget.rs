@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::shares::CallerShares;
+use super::per_caller::PerCaller;
 use crate::refund::CallerName;
 
 /// The semaphores count in this unit, because their permits are few.
@@ -18,7 +18,7 @@ const UNIT: usize = 1024;
 pub(super) struct Budget {
     free: Arc<Semaphore>,
     units: u32,
-    shares: CallerShares,
+    shares: PerCaller,
     units_of_share: u32,
 }
 
@@ -41,7 +41,7 @@ impl Budget {
     /// So many bytes for all callers together, of which each caller may take `share`.
     pub(super) fn new(bytes: usize, share: usize) -> Self {
         let (units, units_of_share) = (units(bytes), units(share));
-        let shares = CallerShares::new(units_of_share as usize);
+        let shares = PerCaller::new(units_of_share as usize);
         Budget { free: Arc::new(Semaphore::new(units as usize)), units, shares, units_of_share }
     }
 

@@ -50,7 +50,7 @@ pub(super) async fn list(
     let Query(pairs) = query?;
     let (after, filter) = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
-    let turn = api.lists.place(&who).await;
+    let place_of_list = api.lists.place(&who).await;
     let bytes = (filter.limit as usize * MOST_BYTES_OF_A_CHANGE).min(MOST_BYTES_OF_A_PAGE);
     let _room = api.room_for_answer(&who, bytes)?;
     let node = api.node.clone();
@@ -59,7 +59,7 @@ pub(super) async fn list(
         let filter = ChangeFilter { after: place(after, reach)?, ..filter };
         Ok(node.store.changes(&filter, reach.whole_until).await?)
     };
-    page(&turn.read(read).await?, MOST_BYTES_OF_A_PAGE).map(Json)
+    page(&place_of_list.run(read).await?, MOST_BYTES_OF_A_PAGE).map(Json)
 }
 
 /// The line behind which a page begins.

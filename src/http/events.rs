@@ -39,7 +39,7 @@ pub(super) async fn list(
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let node = api.node.clone();
     let read = async move { Ok(node.store.events(&filter).await?) };
-    let EventPage { events, next } = api.lists.place(&who).await.read(read).await?;
+    let EventPage { events, next } = api.lists.place(&who).await.run(read).await?;
     Ok(Json(EventList { events, next: next.map(|next| next.to_string()) }))
 }
 

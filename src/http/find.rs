@@ -62,7 +62,7 @@ pub(super) async fn find(
             let census = api.census.now(&api.node, MOST_PATIENCE).await?;
             let (api_of_read, refund) = (api.clone(), refund.clone());
             let read = async move { story(&api_of_read, refund, &census).await };
-            api.lists.place(&who).await.read(read).await?
+            api.lists.place(&who).await.run(read).await?
         }
         _ => None,
     };
@@ -74,7 +74,7 @@ pub(super) async fn find(
 pub(super) async fn named(api: &Api, who: &Who, name: String, most: u32) -> Result<Vec<Found>, Problem> {
     let (node, channels) = (api.node.clone(), who.channels());
     let read = async move { Ok(node.store.find(&name, &channels, most).await?) };
-    api.lists.place(who).await.read(read).await
+    api.lists.place(who).await.run(read).await
 }
 
 /// The story of a refund, with what this node knows of its channel.

@@ -55,7 +55,7 @@ pub(super) async fn list(
     let _room = api.room_for_answer(&who, most_bytes_of(&filter))?;
     let (node, limit) = (api.node.clone(), filter.limit);
     let read = async move { Ok(node.store.list(&filter).await?) };
-    page(&place.read(read).await?, limit, MOST_BYTES_OF_A_PAGE).map(Json)
+    page(&place.run(read).await?, limit, MOST_BYTES_OF_A_PAGE).map(Json)
 }
 
 /// The most bytes of the page for this filter.

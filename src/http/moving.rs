@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::named_channel::{in_path, is_known, no_such_channel};
 use super::person::{Person, read_list, unknown_fields};
-use super::{Api, Json, Problem, Who, json, to_the_end};
+use super::{Api, Json, Problem, Who, json};
 use crate::bulk::{AT_ONCE, Bulk, BulkResult, Deed, Fate};
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId, RequestId, State as RefundState, card};
@@ -119,18 +119,28 @@ pub(super) async fn moving(
     let object = json::read_object(&api, request, MOST_BYTES, law).await?;
     let order = read(&object, &from, &who).map_err(Problem::invalid)?;
     let from = ChannelName::new(&from).map_err(|_| no_such_channel(&from))?;
-    let store = &api.node.store;
-    for channel in [&from, &order.to] {
-        is_known(&who, channel.as_str())?;
-        let target = store.move_target(channel.as_str()).await?;
+    // Moves take the places of lists: a look at all refunds of a channel takes as long as a list.
+    let place = api.lists.place(&who).await;
+    let moving = async move {
+        exist(&api, &who, &from, &order.to).await?;
+        Ok(carry_out(&api, &who, from, order).await?)
+    };
+    place.run(moving).await.map(Json)
+}
+
+/// Whether both channels exist for the caller, and refunds may move to the second.
+async fn exist(api: &Api, who: &Who, from: &ChannelName, to: &ChannelName) -> Result<(), Problem> {
+    for channel in [from, to] {
+        is_known(who, channel.as_str())?;
+        let target = api.node.store.move_target(channel.as_str()).await?;
         let target = target.ok_or_else(|| no_such_channel(channel.as_str()))?;
-        if *channel == order.to && target.is_retired {
+        if channel == to && target.is_retired {
             let message = "must be a channel that a node runs: refunds would wait there for ever";
             let error = FieldError::new("to", Some(&channel.as_str().into()), message);
             return Err(Problem::invalid(vec![error]));
         }
     }
-    Ok(Json(to_the_end(async move { carry_out(&api, &who, from, order).await }).await??))
+    Ok(())
 }
 
 async fn carry_out(api: &Api, who: &Who, from: ChannelName, order: Order) -> Result<MoveResults, StoreError> {

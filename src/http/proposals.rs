@@ -13,7 +13,7 @@ mod result;
 pub(super) use self::result::{OpinionResult, OpinionResults};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
 use super::query::{self, Pairs, read_each};
-use super::{Api, Json, Problem, Who, json, named_channel, to_the_end};
+use super::{Api, Json, Problem, Who, json, named_channel};
 use crate::caller::Names;
 use crate::one_by_one::OneByOne;
 use crate::refund::ProposalId;
@@ -69,7 +69,7 @@ pub(super) async fn list(
     let _room = api.room_for_answer(&who, most_bytes)?;
     let (node, most) = (api.node.clone(), filter.limit);
     let read = async move { Ok(node.store.proposals(&filter).await?) };
-    let proposals = place.read(read).await?;
+    let proposals = place.run(read).await?;
     let is_full = u32::try_from(proposals.len()).is_ok_and(|n| n >= most);
     let next = proposals.last().filter(|_| is_full).map(|last| last.proposal.id.to_string());
     Ok(Json(ProposalPage { proposals, next }))
@@ -98,7 +98,8 @@ pub(super) async fn withdraw(
 /// Writes the answers one after the other, also when the caller hangs up.
 pub(super) async fn carry_out(api: Api, who: Who, opinions: Opinions) -> Result<OpinionResults, Problem> {
     let Opinions { named, person } = opinions;
-    let done = to_the_end(async move {
+    let place = api.place_to_decide(&who).await?;
+    let written = async move {
         let (mut all, mut results) = (OneByOne::default(), Vec::with_capacity(named.len()));
         for (id, verb) in named {
             let opinion = SecondOpinion { id, why: &person.reason, who: &person.by };
@@ -106,9 +107,9 @@ pub(super) async fn carry_out(api: Api, who: Who, opinions: Opinions) -> Result<
             results.push(result.unwrap_or_else(|not_made| OpinionResult::not_decided(id, not_made)));
         }
         Problem::unless_some_were_written(all)?;
-        Ok::<_, Problem>(OpinionResults::new(results))
-    });
-    done.await?
+        Ok(OpinionResults::new(results))
+    };
+    place.run(written).await
 }
 
 /// Writes one answer.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 pub(super) use self::result::{DecisionResult, DecisionResults};
 use super::look::{Named as Path, refund_of};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
-use super::{Api, Json, Problem, Who, json, to_the_end};
+use super::{Api, Json, Problem, Who, json};
 use crate::one_by_one::OneByOne;
 use crate::refund::draft::FieldError;
 use crate::refund::{Refund, RefundId, State as RefundState};
@@ -81,8 +81,9 @@ pub(super) async fn carry_out(
     who: &Who,
     decisions: Decisions,
 ) -> Result<DecisionResults, Problem> {
+    let place = api.place_to_decide(who).await?;
     let (api, who) = (api.clone(), who.clone());
-    let done = to_the_end(async move {
+    let written = async move {
         let (mut all, mut results) = (OneByOne::default(), Vec::with_capacity(decisions.refunds.len()));
         for &named in &decisions.refunds {
             results.push(match all.make(write(&api, &who, &decisions, named)).await {
@@ -91,9 +92,9 @@ pub(super) async fn carry_out(
             });
         }
         Problem::unless_some_were_written(all)?;
-        Ok::<_, Problem>(DecisionResults::new(results))
-    });
-    done.await?
+        Ok(DecisionResults::new(results))
+    };
+    place.run(written).await
 }
 
 /// Writes the decision about one of these refunds.

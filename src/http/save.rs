@@ -7,7 +7,6 @@ use axum::extract::{Request, State};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use tokio::time::timeout;
 
 use super::body::{self, BodyKind};
 use super::who::OrderRefused;
@@ -103,8 +102,7 @@ async fn repeat_or(
 }
 
 /// Those of these refused refunds that are saved with the same content: the place of each, and its present row. The look is a
-/// list of the caller's, so that nobody keeps Postgres busy by refunds that are refused. It waits for its place for a moment only:
-/// a batch in it holds one of the places of all batches.
+/// list of the caller's, so that nobody keeps Postgres busy by refunds that are refused. It waits for its place for a moment only.
 pub(super) async fn saved_before(
     api: &Api,
     who: &Who,
@@ -115,10 +113,8 @@ pub(super) async fn saved_before(
     }
     let store = api.node.store.clone();
     let look = async move { Ok(store.saved_before(&refused).await?) };
-    let place = timeout(LOOK_UP_WAIT, api.lists.place(who)).await;
-    let busy =
-        |_| Problem::busy("refunds that may be saved already could not be looked up yet; repeating is safe");
-    place.map_err(busy)?.read(look).await
+    let busy = "refunds that may be saved already could not be looked up yet; repeating is safe";
+    api.lists.place_within(who, LOOK_UP_WAIT, busy).await?.run(look).await
 }
 
 /// The trace that a request belongs to. As the standard demands, a bad header counts for nothing, and so do several.

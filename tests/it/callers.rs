@@ -6,6 +6,7 @@ mod certificates;
 mod deeds;
 mod matrix;
 mod moving;
+mod places;
 mod refusals;
 mod reload;
 mod two_people;

@@ -58,7 +58,7 @@ pub(in crate::http) async fn show(
     };
     let (api_of_read, of_page) = (api.clone(), filter.clone());
     let read = async move { read(&api_of_read, &of_page).await };
-    let (proposals, evidence) = api.lists.place(&who).await.read(read).await?;
+    let (proposals, evidence) = api.lists.place(&who).await.run(read).await?;
     let may = [CallerScope::Approve, CallerScope::Review].map(|scope| who.may(scope));
     let body = html! {
         h1 { "Decisions that wait for a second person" }

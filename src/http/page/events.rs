@@ -48,7 +48,7 @@ pub(in crate::http) async fn show(
         let since = if page.next.is_none() { node.store.events_kept_since(&filter).await? } else { None };
         Ok((page, since))
     };
-    let (EventPage { events, next }, kept_since) = api.lists.place(&who).await.read(read).await?;
+    let (EventPage { events, next }, kept_since) = api.lists.place(&who).await.run(read).await?;
     let body = html! {
         h1 { "Events" }
         p { "Who changed what, newest first: what " code { (command(&wanted)) } " says." }

@@ -1,9 +1,9 @@
 //! `GET /proof`: what `refundd prove` says of one channel and a chosen period.
 //!
 //! A proof reads every permit of the period. So the period is bounded, a node makes one proof at a time, and a proof that
-//! takes too long is given up; the command has none of these bounds.
+//! takes too long is given up; the command has none of these bounds. Each viewer has one proof in the queue, so that a viewer who
+//! makes many keeps nobody else from one.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::rejection::QueryRejection;
@@ -26,6 +26,8 @@ use crate::refund::draft::FieldError;
 const MOST: Duration = Duration::from_hours(24);
 /// The longest time for making it.
 const MOST_TIME: Duration = Duration::from_secs(20);
+/// The longest wait for the proofs of other viewers.
+const MOST_WAIT: Duration = Duration::from_secs(40);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -111,8 +113,6 @@ async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Pro
             .map_err(|message| wrong(field, text, message))
     };
     let (from_when, to_when) = (read("from", from, "1h")?, read("to", to, "now")?);
-    let busy = || Problem::busy("this node makes another proof; nothing was done, and repeating is safe");
-    let one = Arc::clone(&api.watch.proofs).try_acquire_owned().map_err(|_| busy())?;
     let period = period(from_when, to_when, now, clocks).map_err(|problem| match problem {
         WrongPeriod::TooLongAgo(_) | WrongPeriod::Empty { .. } => {
             wrong("from", from, without(&problem, "from "))
@@ -128,6 +128,8 @@ async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Pro
         );
         return Err(wrong("from", from, message));
     }
+    let busy = "this node makes other proofs; nothing was done, and repeating is safe";
+    let one = api.watch.proofs.place_within(who, MOST_WAIT, busy).await?;
     let (store, channel) = (store.clone(), wanted.channel.trim().to_owned());
     let is_seen = who.has_channel(&channel);
     // Postgres goes on with a statement that nobody waits for, and no other proof may begin beside it.

@@ -92,7 +92,7 @@ pub(in crate::http) async fn show(
             let now = node.store.now().await?;
             Ok((refunds, evidence, proposals, proposed, now))
         };
-        api.lists.place(&who).await.read(read).await?
+        api.lists.place(&who).await.run(read).await?
     };
     let list = List { refunds: &refunds, evidence, proposals, now };
     let two_people = TwoPeople::read(&api).await?;

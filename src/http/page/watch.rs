@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
 
+use super::super::fair_places::FairPlaces;
 use super::super::kept::Kept;
 use super::super::{Api, Problem, find};
 use crate::caller::Names;
@@ -85,7 +85,7 @@ pub(in crate::http) struct Watch {
     stories: Shelf<StoryRead>,
     one_at_a_time: Arc<tokio::sync::Mutex<()>>,
     /// Proofs may read millions of permits: one at a time.
-    pub(super) proofs: Arc<Semaphore>,
+    pub(super) proofs: FairPlaces,
 }
 
 impl Default for Watch {
@@ -96,7 +96,7 @@ impl Default for Watch {
             channels: Shelf::default(),
             stories: Shelf::default(),
             one_at_a_time,
-            proofs: Arc::new(Semaphore::new(1)),
+            proofs: FairPlaces::new(1),
         }
     }
 }

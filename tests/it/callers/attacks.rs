@@ -256,35 +256,3 @@ async fn a_caller_that_hangs_up_keeps_its_place_until_postgres_is_done_with_the_
     assert_eq!(get(&node, &shop, "/v1/refunds?channel=acme").await.status, 200);
     node.stop().await;
 }
-
-#[tokio::test]
-async fn a_client_that_hangs_up_and_repeats_its_batch_starts_no_third_save() {
-    let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let shop = doors.caller("shop", SHOP);
-    let node = doors.node(&scratch).await;
-    let mut holder = scratch.connect().await;
-    let mut lock = holder.begin().await.unwrap();
-    lock.execute("lock table refundd.refunds in access exclusive mode").await.unwrap();
-    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%requested as (%'";
-    let batch = json!([refund("R-1", "acme")]);
-    for round in 1..=4 {
-        // What the first branch that ends drops ends its connection, as a client does that does not wait.
-        let save = post(&node, &shop, "/v1/refunds/batch", &batch);
-        let begins = async {
-            if round <= 2 {
-                until("a batch waits", async || scratch.number(waiting).await == round).await;
-            } else {
-                tokio::time::sleep(Duration::from_millis(400)).await;
-            }
-        };
-        tokio::select! {
-            answer = save => panic!("answered {} although the table is locked", answer.status),
-            () = begins => {}
-        }
-        assert!(scratch.number(waiting).await <= 2, "two batches at a time, also when nobody waits for them");
-    }
-    lock.rollback().await.unwrap();
-    assert_eq!(post(&node, &shop, "/v1/refunds/batch", &batch).await.status, 200);
-    node.stop().await;
-}

@@ -1,0 +1,192 @@
+//! Places for requests that keep Postgres busy: each caller has one of a kind, also one that hangs up and repeats.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sqlx::{Connection, Executor};
+use tokio::time::timeout;
+
+use super::{Doors, get, post};
+use crate::harness::node::refund;
+use crate::harness::{Scratch, until};
+
+const BOTH: &str = "may = [\"enqueue\", \"look\", \"review\", \"operate\"]\nchannels = [\"acme\", \"other\"]\nmax_amount_minor = { EUR = 2000 }";
+
+/// Counts the statements that wait for a lock and look like this.
+fn waiting(like: &str) -> String {
+    format!(
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and ({like})"
+    )
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_and_repeats_its_batch_starts_no_second_save() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let shop = doors.caller("shop", BOTH);
+    let node = doors.node(&scratch).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.refunds in access exclusive mode").await.unwrap();
+    let saves = waiting("query like '%requested as (%'");
+    let batch = json!([refund("R-1", "acme")]);
+    for _ in 0..4 {
+        // Ends the connection, as a client does that does not wait.
+        let save = post(&node, &shop, "/v1/refunds/batch", &batch);
+        assert!(
+            timeout(Duration::from_millis(400), save).await.is_err(),
+            "answered although the table is locked"
+        );
+        until("a batch waits", async || scratch.number(&saves).await > 0).await;
+        assert_eq!(scratch.number(&saves).await, 1, "one batch at a time, also when nobody waits for it");
+    }
+    lock.rollback().await.unwrap();
+    assert_eq!(post(&node, &shop, "/v1/refunds/batch", &batch).await.status, 200);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_caller_whose_batches_take_long_keeps_no_other_caller_waiting() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let (shop, desk) = (doors.caller("shop", BOTH), doors.caller("desk", BOTH));
+    let node = doors.node(&scratch).await;
+    // Every batch with this ref waits for its producer.
+    let mut holder = scratch.connect().await;
+    let mut producer = holder.begin().await.unwrap();
+    producer
+        .execute(
+            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+             values ('R-1', 'acme', 'P', 1, 'EUR')",
+        )
+        .await
+        .unwrap();
+    let saves = waiting("query like '%requested as (%'");
+    let (held, free) = (json!([refund("R-1", "acme")]), json!([refund("R-2", "acme")]));
+    let held = async || post(&node, &shop, "/v1/refunds/batch", &held).await.status;
+    let batches = async { tokio::join!(held(), held(), held()) };
+    let other = async {
+        until("a batch waits", async || scratch.number(&saves).await > 0).await;
+        assert_eq!(post(&node, &desk, "/v1/refunds/batch", &free).await.status, 200);
+        assert_eq!(scratch.number(&saves).await, 1, "the caller has one batch at a time");
+    };
+    tokio::select! {
+        statuses = batches => panic!("answered {statuses:?} before the other caller was"),
+        () = other => {}
+    }
+    producer.rollback().await.unwrap();
+    node.stop().await;
+}
+
+/// Two callers have no place for the look whether their refused refunds are saved. Their batches take no place meanwhile.
+#[tokio::test]
+async fn a_batch_that_waits_for_its_callers_list_keeps_no_other_batch_waiting() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let (one, two, third) =
+        (doors.caller("one", BOTH), doors.caller("two", BOTH), doors.caller("third", BOTH));
+    let node = doors.node(&scratch).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.events in access exclusive mode").await.unwrap();
+    let lists = waiting("query like '%select e.event_id,%'");
+    // The first item is saved. The second is above the caller's bound, and might be saved already.
+    let batch = |name: &str| {
+        let mut high = refund(&format!("{name}-high"), "acme");
+        high["amount_minor"] = json!(5000);
+        json!([refund(name, "acme"), high])
+    };
+    let slow = async |token, name: &str| {
+        let list = get(&node, token, "/v1/events");
+        let posted = async {
+            until("both lists wait", async || scratch.number(&lists).await >= 2).await;
+            post(&node, token, "/v1/refunds/batch", &batch(name)).await.status
+        };
+        tokio::join!(list, posted).1
+    };
+    let both = async { tokio::join!(slow(&one, "R-1"), slow(&two, "R-2")) };
+    let other = async {
+        let saved = "select count(*) from refundd.refunds where refund_ref in ('R-1', 'R-2')";
+        until("both batches are saved", async || scratch.number(saved).await == 2).await;
+        assert_eq!(
+            post(&node, &third, "/v1/refunds/batch", &json!([refund("R-3", "acme")])).await.status,
+            200
+        );
+    };
+    tokio::select! {
+        statuses = both => panic!("answered {statuses:?} before the other caller was"),
+        () = other => {}
+    }
+    lock.rollback().await.unwrap();
+    node.stop().await;
+}
+
+/// Sends a request again and again, and hangs up each time. One of them is under way, and a request of another caller beside it.
+async fn one_is_under_way(path: &str, body: &Value, like: &str) {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let (shop, desk) = (doors.caller("shop", BOTH), doors.caller("desk", BOTH));
+    let node = doors.node(&scratch).await;
+    scratch.insert("acme", "R-", 5).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.refunds in access exclusive mode").await.unwrap();
+    let statements = waiting(like);
+    let hang_up = async |token| {
+        let request = timeout(Duration::from_millis(400), post(&node, token, path, body)).await;
+        assert!(request.is_err(), "{path} was answered although the table is locked");
+    };
+    for _ in 0..4 {
+        hang_up(&shop).await;
+        until("a request waits", async || scratch.number(&statements).await > 0).await;
+        assert_eq!(scratch.number(&statements).await, 1, "one at a time, also when nobody waits for it");
+    }
+    until("another caller's request waits beside it", async || {
+        tokio::join!(hang_up(&shop), hang_up(&desk));
+        scratch.number(&statements).await == 2
+    })
+    .await;
+    lock.rollback().await.unwrap();
+    until("the places are free", async || post(&node, &shop, path, body).await.status == 200).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_and_repeats_its_decisions_has_one_request_under_way() {
+    let refunds: Vec<Value> = (1..=5).map(|id| json!({ "id": id, "version": 1 })).collect();
+    let body = json!({ "refunds": refunds, "state": "failed", "reason": "a test" });
+    one_is_under_way("/v1/review", &body, "query like 'select r.id, r.refund_ref%'").await;
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_and_repeats_its_move_has_one_look_under_way() {
+    let body = json!({ "to": "other", "all": true, "dry_run": true });
+    let like =
+        "query like '%is_retired, refundd.backlog_room%' or query like '%max(id), 0) from refundd.refunds%'";
+    one_is_under_way("/v1/channels/acme/move", &body, like).await;
+}
+
+#[tokio::test]
+async fn a_viewer_who_wants_many_proofs_keeps_no_other_viewer_from_one() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let (ann, bob) = (doors.caller("ann", BOTH), doors.caller("bob", BOTH));
+    let node = doors.node(&scratch).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.permits in access exclusive mode").await.unwrap();
+    let proofs = waiting("query like '%select min(limit_name) as name from refundd.permits%'");
+    let proof = async |token| get(&node, token, "/proof?channel=acme&from=1h").await.status;
+    let many = async { tokio::join!(proof(&ann), proof(&ann), proof(&ann)) };
+    let other = async {
+        until("a proof waits", async || scratch.number(&proofs).await > 0).await;
+        let mut one = Box::pin(proof(&bob));
+        let early = timeout(Duration::from_millis(300), &mut one).await;
+        assert!(early.is_err(), "answered {early:?} and not put into the queue");
+        assert_eq!(scratch.number(&proofs).await, 1, "a node makes one proof at a time");
+        lock.rollback().await.unwrap();
+        assert_eq!(one.await, 200);
+    };
+    tokio::join!(many, other);
+    node.stop().await;
+}
