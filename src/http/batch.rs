@@ -55,7 +55,8 @@ pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> 
     // Only now: a caller that sends its batch slowly keeps no other batch waiting.
     let mut place = api.batches.place(&who).await;
     let work = async move {
-        // Both until Postgres is done: a client that hangs up and repeats starts no further save, and reserves no further memory.
+        // The place and the bytes stay until Postgres is done: a client that hangs up and repeats starts no further save, and
+        // reserves no further memory.
         let _kept = bytes.clone();
         let (mut results, refused) = save_all(&api, &who, bytes, kind, parent).await?;
         // The look waits for the caller's own lists, and batches of other callers must not wait for them.
@@ -90,7 +91,10 @@ async fn save_all(
         let saved = save::saved(api.group_committer.batch(refunds).await)?;
         for ((index, (refund_ref, channel, amount_minor)), saved) in places.into_iter().zip(names).zip(saved)
         {
-            results.push(result_of(index, refund_ref, channel.as_str(), amount_minor, &saved, api, who));
+            results.push(match saved {
+                Ok(saved) => result_of(index, refund_ref, channel.as_str(), amount_minor, &saved, api, who),
+                Err(why) => refused_by_database(index, refund_ref, why),
+            });
         }
         results.sort_unstable_by_key(|result| result.index);
     }
@@ -209,6 +213,18 @@ async fn answer_repeats(
         };
     }
     Ok(())
+}
+
+/// The result of one refund that only the database refuses.
+fn refused_by_database(index: usize, refund_ref: String, why: String) -> ItemResult {
+    ItemResult {
+        index,
+        refund_ref: Some(refund_ref),
+        status: StatusCode::UNPROCESSABLE_ENTITY.as_u16(),
+        id: None,
+        state: None,
+        errors: vec![save::database_refuses(why)],
+    }
 }
 
 /// The result of one refund that the store has answered.

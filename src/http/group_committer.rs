@@ -4,8 +4,9 @@
 //! A commit costs one write to disk, however many rows it has. While no other refund is being saved, a refund is
 //! saved at once and alone, so grouping adds no wait. If one refund of a group is wrong or locked, each refund of
 //! the group is saved alone, so that the bad one does not fail or delay the others. The same happens if Postgres gives
-//! a group up because it takes too long. Then only a few are saved at a time: the cause may be Postgres, which more
-//! statements would make slower.
+//! a group up because it takes too long. Only a few are saved alone at a time: the channel workers need the other connections,
+//! and a slow Postgres would become slower. A refund that is locked also when it is saved alone waits for the lock in
+//! another place, so that it delays no refund that is not.
 //!
 //! A save goes on when its caller hangs up.
 //!
@@ -26,7 +27,7 @@ use super::Nudge;
 use crate::crash;
 use crate::lock::Lock;
 use crate::node::Node;
-use crate::refund::NewRefund;
+use crate::refund::{ChannelName, NewRefund};
 use crate::store::{Saved, StoreError};
 
 /// The result of a save: what the store answered, or the error of the commit, which all its refunds share. `None` if
@@ -41,8 +42,10 @@ pub(super) struct GroupCommitter {
     node: Node,
     nudge: Nudge,
     queue: Arc<Mutex<Queue>>,
-    /// For the refunds of groups that took too long.
-    after_slow: Arc<Semaphore>,
+    /// For the refunds of groups that failed.
+    alone: Arc<Semaphore>,
+    /// For refunds that are locked by another transaction.
+    behind_locks: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -77,25 +80,36 @@ impl GroupCommitter {
     /// commit for all waiting refunds costs less than two commits for half of them each.
     const WRITERS: usize = 2;
     const MOST_IN_A_GROUP: usize = 100;
-    /// How many refunds of groups that took too long are saved at the same time. The channel workers need the other
+    /// How many refunds of groups that failed are saved alone at the same time. The channel workers need the other
     /// connections.
-    const AFTER_SLOW: usize = 2;
-    /// How long such a refund waits for its place. Then it shares the failure of its group.
-    const AFTER_SLOW_WAIT: Duration = Duration::from_secs(10);
+    const ALONE: usize = 2;
+    /// How many refunds wait for a lock at the same time, each on a connection.
+    const BEHIND_LOCKS: usize = 2;
+    /// How long a refund waits for its place. Then it shares the failure before.
+    const PLACE_WAIT: Duration = Duration::from_secs(10);
 
     pub fn new(node: Node, nudge: Nudge) -> Self {
-        let after_slow = Arc::new(Semaphore::new(Self::AFTER_SLOW));
-        GroupCommitter { node, nudge, queue: Arc::default(), after_slow }
+        let places = |most| Arc::new(Semaphore::new(most));
+        let (alone, behind_locks) = (places(Self::ALONE), places(Self::BEHIND_LOCKS));
+        GroupCommitter { node, nudge, queue: Arc::default(), alone, behind_locks }
     }
 
-    /// Saves a batch in one commit. The results have the order of `refunds`.
-    pub async fn batch(&self, refunds: Vec<NewRefund>) -> SharedResult<Vec<Saved>> {
+    /// Saves a batch in one commit, or in several if the database refuses some refunds: these have its message. The results have
+    /// the order of `refunds`.
+    pub async fn batch(&self, refunds: Vec<NewRefund>) -> SharedResult<Vec<Result<Saved, String>>> {
         let group_committer = self.clone();
         let task = tokio::spawn(async move {
             crash::point("saving");
-            let saved = group_committer.node.store.save(&refunds).await;
+            let saved = group_committer.node.store.save_each(&refunds, 1).await;
             crash::point("saved");
-            group_committer.report("http_batch", &refunds, &saved);
+            match &saved {
+                Ok(saved) => {
+                    let both = refunds.iter().zip(saved);
+                    let both = both.filter_map(|(refund, saved)| Some((refund, saved.as_ref().ok()?)));
+                    group_committer.report("http_batch", both);
+                }
+                Err(error) => group_committer.node.note_failed_save(error),
+            }
             saved.map_err(Arc::new)
         });
         task.await.ok()
@@ -150,48 +164,46 @@ impl GroupCommitter {
         let saved = self.node.store.save_unless_locked(&refunds).await;
         crash::point("saved");
         match saved {
-            Err(error) if error.is_a_lock() || (error.is_about_the_row() && refunds.len() > 1) => {
-                for (refund, answer) in refunds.into_iter().zip(answers) {
-                    tokio::spawn(self.clone().save_alone(refund, answer));
-                }
-            }
-            Err(error) if error.is_too_slow() && refunds.len() > 1 => {
+            Err(error)
+                if error.is_a_lock()
+                    || (refunds.len() > 1 && (error.is_about_the_row() || error.is_too_slow())) =>
+            {
                 let error = Arc::new(error);
                 for (refund, answer) in refunds.into_iter().zip(answers) {
-                    tokio::spawn(self.clone().save_after_slow(refund, answer, Arc::clone(&error)));
+                    tokio::spawn(self.clone().save_alone(refund, answer, Arc::clone(&error)));
                 }
             }
             saved => self.answer(&refunds, answers, saved),
         }
     }
 
-    async fn save_alone(self, refund: NewRefund, answer: Reply) {
-        let refunds = [refund];
-        let saved = self.node.store.save(&refunds).await;
+    /// Saves a refund of a failed group alone. A refund without a place in time shares the failure of its group.
+    async fn save_alone(self, refund: NewRefund, answer: Reply, failure: Arc<StoreError>) {
+        let (refunds, store) = ([refund], &self.node.store);
+        let saved = match in_place(&self.alone, store.save_unless_locked(&refunds)).await {
+            Some(Err(error)) if error.is_a_lock() => {
+                in_place(&self.behind_locks, store.save(&refunds)).await.unwrap_or(Err(error))
+            }
+            Some(saved) => saved,
+            None => {
+                let _ = answer.send(Err(failure));
+                return;
+            }
+        };
         self.answer(&refunds, vec![answer], saved);
     }
 
-    /// Saves a refund whose group took too long, when it gets a place in time.
-    async fn save_after_slow(self, refund: NewRefund, answer: Reply, error: Arc<StoreError>) {
-        let places = Arc::clone(&self.after_slow);
-        match timeout(Self::AFTER_SLOW_WAIT, places.acquire()).await {
-            Ok(_place) => self.save_alone(refund, answer).await,
-            Err(_) => {
-                let _ = answer.send(Err(error));
-            }
-        }
-    }
-
     fn answer(&self, refunds: &[NewRefund], answers: Vec<Reply>, saved: Result<Vec<Saved>, StoreError>) {
-        self.report("http", refunds, &saved);
         match saved {
             Ok(saved) => {
+                self.report("http", refunds.iter().zip(&saved));
                 for (answer, saved) in answers.into_iter().zip(saved) {
                     // The caller may have hung up.
                     let _ = answer.send(Ok(saved));
                 }
             }
             Err(error) => {
+                self.node.note_failed_save(&error);
                 let error = Arc::new(error);
                 for answer in answers {
                     let _ = answer.send(Err(Arc::clone(&error)));
@@ -200,19 +212,21 @@ impl GroupCommitter {
         }
     }
 
-    /// Notes whether saving works, counts the new refunds, and nudges the feeder for their channels.
-    fn report(&self, way: &'static str, refunds: &[NewRefund], saved: &Result<Vec<Saved>, StoreError>) {
-        let saved = match saved {
-            Ok(saved) => saved,
-            Err(error) => return self.node.note_failed_save(error),
-        };
+    /// Notes that saving works, counts the new refunds, and nudges the feeder for their channels.
+    fn report<'a>(&self, way: &'static str, saved: impl Iterator<Item = (&'a NewRefund, &'a Saved)>) {
         self.node.saving.worked();
-        let both = refunds.iter().zip(saved);
-        let created =
-            both.filter(|(_, saved)| matches!(saved, Saved::Created(_))).map(|(refund, _)| &refund.channel);
-        self.node.metrics.saved(way, created.clone().count() as u64);
-        for channel in created.collect::<BTreeSet<_>>() {
+        let created = saved.filter(|(_, saved)| matches!(saved, Saved::Created(_)));
+        let channels: Vec<&ChannelName> = created.map(|(refund, _)| &refund.channel).collect();
+        self.node.metrics.saved(way, channels.len() as u64);
+        for channel in channels.into_iter().collect::<BTreeSet<_>>() {
             (self.nudge)(channel);
         }
     }
+}
+
+/// Saves in one of these places; `None` if there is none in time.
+async fn in_place<T>(places: &Semaphore, save: impl Future<Output = T>) -> Option<T> {
+    // The semaphores are never closed, so the second failure does not happen.
+    let _place = timeout(GroupCommitter::PLACE_WAIT, places.acquire()).await.ok()?.ok()?;
+    Some(save.await)
 }

@@ -129,6 +129,11 @@ pub(super) fn above_bound(amount_minor: i64, why: String) -> FieldError {
     FieldError::new("amount_minor", Some(&amount_minor.into()), why)
 }
 
+/// The error for a refund that only the database refuses, with the database's message.
+pub(super) fn database_refuses(why: String) -> FieldError {
+    FieldError::new("refund", None, why)
+}
+
 /// The message for a full backlog.
 pub(super) fn full(channel: &str, max_backlog: i64) -> String {
     format!(
@@ -167,5 +172,8 @@ pub(super) fn saved<T>(answer: Option<Result<T, Arc<StoreError>>>) -> Result<T, 
         tracing::error!("Saving panicked, answered 500");
         return Err(Problem::internal());
     };
-    saved.map_err(|error| Problem::store(&error))
+    saved.map_err(|error| match error.refusal() {
+        Some(why) => Problem::invalid(vec![database_refuses(why)]),
+        None => Problem::store(&error),
+    })
 }

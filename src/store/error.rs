@@ -2,6 +2,7 @@
 
 use super::refusal::readable;
 use super::session::Unfit;
+use crate::refund::card;
 
 /// An error of Postgres, or of the way to Postgres.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,17 @@ impl StoreError {
     pub fn is_about_the_row(&self) -> bool {
         let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
         error.code().is_some_and(|code| ["22", "23", "RD"].iter().any(|class| code.starts_with(class)))
+    }
+
+    /// The database's message about the values of a row that it refused, without card numbers; `None` for every other error. See
+    /// [`StoreError::is_about_the_row`].
+    pub fn refusal(&self) -> Option<String> {
+        match self {
+            StoreError::Statement { source: sqlx::Error::Database(error), .. } if self.is_about_the_row() => {
+                Some(format!("the database refuses it: {}", card::masked(error.message())))
+            }
+            _ => None,
+        }
     }
 
     /// Whether another refund of the channel already has this bank reference.

@@ -92,6 +92,42 @@ impl Store {
         self.save_waiting(refunds, "20ms").await
     }
 
+    /// Saves refunds in one commit, like [`Store::save`], unless the database itself refuses one, as a trigger of a newer version
+    /// may. Then the halves are saved apart, and their halves, until each such refund is alone. It has the database's message. A part that
+    /// meets a lock is tried so many times in all: another commit saves some of the same refs in another order, and ends soon.
+    ///
+    /// # Errors
+    /// When Postgres failed. Some of the refunds may be saved.
+    pub async fn save_each(
+        &self,
+        refunds: &[NewRefund],
+        tries: u32,
+    ) -> Result<Vec<Result<Saved, String>>, StoreError> {
+        let mut results = Vec::with_capacity(refunds.len());
+        // What is still to be saved; the next part is the last one.
+        let mut parts = vec![refunds];
+        while let Some(part) = parts.pop() {
+            let mut saved = self.save(part).await;
+            for _ in 1..tries {
+                if saved.as_ref().is_err_and(StoreError::is_a_lock) {
+                    saved = self.save(part).await;
+                }
+            }
+            match saved {
+                Ok(saved) => results.extend(saved.into_iter().map(Ok)),
+                Err(error) => match error.refusal() {
+                    None => return Err(error),
+                    Some(why) if part.len() < 2 => results.extend(part.iter().map(|_| Err(why.clone()))),
+                    Some(_) => {
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second, first]);
+                    }
+                },
+            }
+        }
+        Ok(results)
+    }
+
     async fn save_waiting(
         &self,
         refunds: &[NewRefund],

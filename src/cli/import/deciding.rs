@@ -5,8 +5,10 @@
 
 use super::rows::RefusedLine;
 use crate::refund::NewRefund;
-use crate::store::{SaveResult, Saved, Store, StoreError};
-use crate::telemetry::chain;
+use crate::store::{SaveResult, Store, StoreError};
+
+/// How often lines are saved that another commit holds.
+const LOCK_TRIES: u32 = 4;
 
 /// The lines of one commit.
 #[derive(Debug, Default)]
@@ -74,7 +76,8 @@ pub(super) async fn save(
     if all_new && store.copy(&refunds).await? {
         return Ok(DecidedLines { results: LineResults::New(refunds.len() as u64), doubtful });
     }
-    let results = save_in_parts(&store, &refunds).await?;
+    let results = store.save_each(&refunds, LOCK_TRIES).await?;
+    let results = results.into_iter().map(|saved| saved.map(|saved| saved.result()));
     Ok(DecidedLines { results: judged(numbers, refunds, results), doubtful })
 }
 
@@ -88,39 +91,6 @@ async fn look_up(store: &Store, doubtful: &mut [DoubtfulLine]) -> Result<(), Sto
         doubtful[place].is_saved = true;
     }
     Ok(())
-}
-
-/// Saves all refunds in one commit. If Postgres refuses one of them, halves find it, and all others are saved.
-async fn save_in_parts(
-    store: &Store,
-    refunds: &[NewRefund],
-) -> Result<Vec<Result<SaveResult, String>>, StoreError> {
-    let mut results = Vec::with_capacity(refunds.len());
-    // The last part is the next one in the order of the file.
-    let mut parts = vec![refunds];
-    while let Some(part) = parts.pop() {
-        match save_part(store, part).await {
-            Ok(saved) => results.extend(saved.iter().map(|saved| Ok(saved.result()))),
-            Err(error) if error.is_about_the_row() && part.len() > 1 => {
-                let (first, second) = part.split_at(part.len() / 2);
-                parts.extend([second, first]);
-            }
-            Err(error) if error.is_about_the_row() => results.push(Err(chain(&error).to_string())),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(results)
-}
-
-async fn save_part(store: &Store, refunds: &[NewRefund]) -> Result<Vec<Saved>, StoreError> {
-    let mut saved = store.save(refunds).await;
-    // Another commit saves some of the same refs in another order. It will end soon.
-    for _ in 0..3 {
-        if saved.as_ref().is_err_and(StoreError::is_a_lock) {
-            saved = store.save(refunds).await;
-        }
-    }
-    saved
 }
 
 fn judged(

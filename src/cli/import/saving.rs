@@ -177,7 +177,7 @@ impl<'a> Import<'a> {
                     continue;
                 }
                 Ok(refusal) => self.refusal(&refund, refusal),
-                Err(why) => format!("Postgres refuses it: {}", card::masked(&why)),
+                Err(why) => why,
             };
             self.refused += 1;
             self.refused_totals.add(&refund.money);

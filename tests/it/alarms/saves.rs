@@ -140,3 +140,44 @@ async fn while_postgres_is_slow_for_every_refund_saves_leave_connections_to_the_
     health_says(&node, 200, "\"ready\"").await;
     node.stop().await;
 }
+
+/// The two writers, two refunds that are saved alone, and two that wait for a lock.
+const MOST_SAVES: i64 = 6;
+
+#[tokio::test]
+async fn while_another_transaction_holds_many_refs_saves_leave_connections_to_the_channel_workers() {
+    let scratch = Scratch::new().await;
+    let (node, _) = healthy(&scratch, LIMITED).await;
+    let mut holder = scratch.connect().await;
+    let mut producer = holder.begin().await.unwrap();
+    producer
+        .execute(
+            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+             select 'H-' || n, 'acme', 'P', 1, 'EUR' from generate_series(1, 100) n",
+        )
+        .await
+        .unwrap();
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+                      and query like '%requested as (%'";
+    let save = async |n: i32| node.post("/v1/refunds", &refund(&format!("H-{n}"), "acme")).await.status;
+    let saves = join_all((1..=100).map(|n| Box::pin(save(n))));
+    let others = async {
+        until("refunds wait for the lock", async || scratch.number(waiting).await >= 2).await;
+        scratch.insert("acme", "R-", 1).await;
+        let mut most = 0;
+        until("another one is sent", async || {
+            most = most.max(scratch.number(waiting).await);
+            scratch.count(State::Succeeded).await == 2
+        })
+        .await;
+        most
+    };
+    let most = tokio::select! {
+        statuses = saves => panic!("answered {statuses:?} before the other one was sent"),
+        most = others => most,
+    };
+    assert!(most <= MOST_SAVES, "{most} saves wait on a connection each");
+    producer.rollback().await.unwrap();
+    until("one of them is saved", async || save(1).await.is_success()).await;
+    node.stop().await;
+}

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::Executor;
 
@@ -116,5 +117,49 @@ async fn a_card_number_that_only_this_nodes_file_accepts_is_refused_alone_and_by
         assert!(imported.contains(says) && imported.contains("line 2: payment_ref: "), "{imported}");
     }
     older.stop().await;
+    node.stop().await;
+}
+
+/// As a trigger of a newer version may refuse it.
+#[tokio::test]
+async fn a_refund_that_only_the_database_refuses_fails_alone_and_with_the_databases_message() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    for statement in [
+        "create function public.refuses() returns trigger language plpgsql as $$
+         begin raise exception 'a newer law refuses %', new.refund_ref using errcode = 'check_violation'; end $$",
+        "create trigger refuses before insert on refundd.refunds for each row
+           when (new.refund_ref like 'bad-%') execute function public.refuses()",
+    ] {
+        scratch.sql(statement).await;
+    }
+    let single = node.post("/v1/refunds", &refund("bad-1", "acme")).await;
+    assert_eq!(
+        (single.status.as_u16(), &single.json()["errors"][0]["field"]),
+        (422, &json!("refund")),
+        "{single:?}"
+    );
+    assert!(single.text.contains("the database refuses it: a newer law refuses bad-1"), "{single:?}");
+    let together = join_all(["R-1", "bad-2", "R-2"].map(async |name| {
+        let answer = node.post("/v1/refunds", &refund(name, "acme")).await;
+        answer.status.as_u16()
+    }));
+    assert_eq!(together.await, [201, 422, 201]);
+    let items = ["B-1", "bad-3", "B-2", "B-3", "bad-4"].map(|name| refund(name, "acme"));
+    for expected in [[201, 422, 201, 201, 422], [200, 422, 200, 200, 422]] {
+        let batch = node.post("/v1/refunds/batch", &json!(items)).await;
+        assert_eq!(statuses(&batch), expected, "{batch:?}");
+        let why = batch.json()[1]["errors"][0].clone();
+        assert!(why["message"].to_string().contains("a newer law refuses bad-3"), "{batch:?}");
+    }
+    let config = file(&scratch.file("a", UNLIMITED));
+    let mut rows = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
+    rows.write_all(
+        b"refund_ref,channel,payment_ref,amount_minor,currency\nI-1,acme,P-1,1,EUR\nbad-5,acme,P-2,1,EUR\nI-2,acme,P-3,1,EUR\n",
+    )
+    .unwrap();
+    let imported = text(&refundd(config.path(), &["import", rows.path().to_str().unwrap()]));
+    assert!(imported.contains("2 saved, 0 were saved before, 1 refused"), "{imported}");
+    assert!(imported.contains("line 3: the database refuses it: a newer law refuses bad-5"), "{imported}");
     node.stop().await;
 }
