@@ -2,6 +2,7 @@
 
 mod late;
 mod lies;
+mod lost;
 mod permits;
 mod refused;
 mod settling;

@@ -139,7 +139,7 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
         "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, message)
          select id, 'acme', 'manual', 0, 0, $1, 'decided', 'review', $1 from refundd.refunds where refund_ref = $1",
         "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, code)
-         select id, 'acme', 'send', 1, 1, $1, now(), 'unknown', $1 from refundd.refunds where refund_ref = $1",
+         select id, 'acme', 'send', 1, 0, $1, now(), 'unknown', $1 from refundd.refunds where refund_ref = $1",
         "update refundd.channels set paused_at = now(), paused_by = $1, pause_reason = $1,
                 cool_until = now() + interval '1 hour', cool_reason = $1 where $1 <> ''",
         "update refundd.nodes set standing = jsonb_build_object('banks', jsonb_build_object('acme', jsonb_build_object('unreachable', $1)))

@@ -205,4 +205,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "references_that_look_alike_are_refused",
         include_str!("../../../migrations/0074_references_that_look_alike_are_refused.sql"),
     ),
+    (
+        75,
+        "a_lost_claim_may_have_been_sent",
+        include_str!("../../../migrations/0075_a_lost_claim_may_have_been_sent.sql"),
+    ),
 ];

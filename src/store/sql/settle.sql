@@ -2,7 +2,7 @@
 -- Only the claim that still has the lease of this epoch moves the refund: after a failover that lost a claim, another claim has the same epoch. An outcome that comes too late goes to the
 -- journal, and a trigger looks whether it says that the bank paid (late_evidence_makes_a_version).
 -- A refund that became uncertain while it was sent goes to a person instead of `ready` or `failed`: the bank's late answer to an
--- earlier send says that it has the refund.
+-- earlier send says that it has the refund, or a failover lost the claim of an earlier send.
 -- A refund that the bank's late answer executed under another reference goes to a person, too: it may be paid twice.
 -- :again                           an earlier try may have committed unseen: lines that the journal has are not
 --                                  written again
@@ -28,11 +28,13 @@ with outcomes as (
            due_at = case when t.wait_us = 0 then r.due_at
                          when t.next in ('ready', 'accepted', 'unknown') then now() + t.wait_us * interval '1 microsecond' else r.due_at end,
            reason = case when t.next in ('ready', 'failed') and r.uncertain_at is not null
-                         then 'said_paid: the bank said of an earlier send that it has this refund, and of this one: ' || t.outcome
+                         then case when refundd.was_said_paid(r.id, true) then 'said_paid: the bank said of an earlier send that it has this refund, and of this one: '
+                                   else 'claim_lost: a failover of Postgres lost the claim of an earlier send, which may have been executed. What came of this one: ' end
+                              || t.outcome
                          when t.next in ('succeeded', 'accepted') and r.bank_ref <> t.bank_ref
                          then 'bank_ref_differs: the bank said of an earlier send ' || r.bank_ref || ', and of this one ' || t.bank_ref else t.reason end,
            -- The bank cannot remember a request id of which no byte left.
-           first_sent_at = case when not t.is_first or t.started_ago_us is not null then r.first_sent_at end,
+           first_sent_at = case when not t.is_first or t.started_ago_us is not null or r.uncertain_at is not null then r.first_sent_at end,
            inquire_at = now() + t.inquire_us * interval '1 microsecond',
            bank_ref = coalesce(r.bank_ref, t.bank_ref),
            lease_node = null, lease_until = null,

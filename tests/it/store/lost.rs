@@ -1,0 +1,152 @@
+//! Sends under claims that a failover of Postgres lost: their refunds are not simply sent again.
+
+use refundd::refund::{Outcome, RefundId, State};
+use refundd::store::{Claimed, Settled};
+
+use super::{claim, limited_scratch_with, settled, unlimited};
+use crate::harness::Scratch;
+
+const ROW: &str = "select concat_ws(' ', state, split_part(reason, ':', 1)) from refundd.refunds";
+
+/// A send of which no byte left.
+fn unsent(claimed: &Claimed, outcome: Outcome) -> Settled {
+    Settled { started: None, ..settled(claimed, outcome) }
+}
+
+/// A claim that the standby did not have when it became the primary.
+async fn lost_claim() -> (Scratch, Claimed) {
+    let scratch = limited_scratch_with(1).await;
+    let lost = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch
+        .sql("update refundd.refunds set state = 'ready', attempts = 0, lease_epoch = 0, lease_node = null, lease_until = null, first_sent_at = null")
+        .await;
+    (scratch, lost)
+}
+
+/// The lost claim, and the next one, with the same epoch.
+async fn lost_and_next() -> (Scratch, Claimed, Claimed) {
+    let (scratch, lost) = lost_claim().await;
+    let next = claim(&scratch, "b", &[unlimited(1)]).await;
+    assert_eq!(next.leased[0].epoch, lost.leased[0].epoch);
+    (scratch, lost, next)
+}
+
+/// The node of the lost claim writes what came of its send.
+async fn write_late(scratch: &Scratch, late: Settled) {
+    assert!(scratch.store.settle("a", &[late], false).await.unwrap().is_empty());
+}
+
+async fn uncertain(scratch: &Scratch) -> i64 {
+    scratch
+        .number(
+            "select count(*) from refundd.refunds where uncertain_at is not null and first_sent_at is not null",
+        )
+        .await
+}
+
+#[tokio::test]
+async fn a_refund_that_was_sent_under_a_lost_claim_goes_to_a_person_and_is_not_sent_again() {
+    for outcome in [Outcome::Unknown, Outcome::Rejected] {
+        let (scratch, lost) = lost_claim().await;
+        write_late(&scratch, settled(&lost, outcome.clone())).await;
+        assert_eq!(scratch.text(ROW).await, "review claim_lost", "{outcome:?}");
+        assert_eq!(uncertain(&scratch).await, 1, "{outcome:?}");
+        assert!(claim(&scratch, "b", &[unlimited(1)]).await.leased.is_empty(), "{outcome:?}");
+        let lines = "select concat_ws(' ', code, moved_to) from refundd.attempts where kind = 'recovery'";
+        assert_eq!(scratch.text(lines).await, "claim_lost review", "programs that read changes see it");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_claim_whose_send_was_not_executed_stops_no_refund() {
+    let (scratch, lost) = lost_claim().await;
+    write_late(&scratch, settled(&lost, Outcome::NotExecuted)).await;
+    write_late(&scratch, unsent(&lost, Outcome::HandedBack)).await;
+    assert_eq!(scratch.text(ROW).await, "ready");
+    assert_eq!(claim(&scratch, "b", &[unlimited(1)]).await.leased.len(), 1);
+}
+
+#[tokio::test]
+async fn what_comes_of_the_next_send_says_nothing_about_the_send_of_a_lost_claim() {
+    for is_sent in [true, false] {
+        let (scratch, lost, next) = lost_and_next().await;
+        write_late(&scratch, settled(&lost, Outcome::Unknown)).await;
+        assert_eq!(scratch.count(State::Sending).await, 1);
+        assert_eq!(uncertain(&scratch).await, 1);
+        let over =
+            if is_sent { settled(&next, Outcome::Rejected) } else { unsent(&next, Outcome::HandedBack) };
+        assert_eq!(scratch.store.settle("b", &[over], false).await.unwrap(), [RefundId(1)]);
+        assert_eq!(scratch.text(ROW).await, "review claim_lost", "sent: {is_sent}");
+        assert_eq!(uncertain(&scratch).await, 1, "sent: {is_sent}");
+    }
+}
+
+#[tokio::test]
+async fn a_next_claim_that_is_taken_back_leaves_its_refund_uncertain() {
+    let (scratch, lost, _) = lost_and_next().await;
+    write_late(&scratch, settled(&lost, Outcome::Unknown)).await;
+    assert_eq!(scratch.store.unclaim(&[RefundId(1)], "b").await.unwrap(), 1);
+    assert_eq!(scratch.count(State::Unknown).await, 1);
+    assert_eq!(uncertain(&scratch).await, 1);
+}
+
+#[tokio::test]
+async fn a_refund_goes_to_a_person_also_if_the_next_claim_is_over_before_the_line_of_the_lost_one() {
+    for (outcome, state) in [(Outcome::NotExecuted, State::Ready), (Outcome::Rejected, State::Failed)] {
+        let (scratch, lost, next) = lost_and_next().await;
+        assert_eq!(
+            scratch.store.settle("b", &[settled(&next, outcome)], false).await.unwrap(),
+            [RefundId(1)]
+        );
+        assert_eq!(scratch.count(state).await, 1);
+        write_late(&scratch, settled(&lost, Outcome::Unknown)).await;
+        assert_eq!(scratch.text(ROW).await, "review claim_lost", "{state:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refund_that_was_cancelled_as_never_sent_goes_to_a_person_if_it_was_sent_under_a_lost_claim() {
+    for (outcome, row) in
+        [(Outcome::Unknown, "review claim_lost"), (Outcome::Rejected, "cancelled cancelled by ann")]
+    {
+        let (scratch, lost) = lost_claim().await;
+        scratch
+            .sql("update refundd.refunds set state = 'cancelled', settled_at = now(), reason = 'cancelled by ann: paid in cash'")
+            .await;
+        write_late(&scratch, settled(&lost, outcome)).await;
+        assert_eq!(scratch.text(ROW).await, row);
+    }
+}
+
+#[tokio::test]
+async fn the_grace_of_an_unknown_refund_begins_anew_with_the_line_of_a_lost_claim() {
+    let (scratch, lost) = lost_claim().await;
+    scratch.sql("update refundd.refunds set state = 'sending', lease_node = 'b', lease_until = now()").await;
+    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null").await;
+    scratch.sql("update refundd.refunds set uncertain_at = now() - interval '1 hour'").await;
+    write_late(&scratch, settled(&lost, Outcome::Unknown)).await;
+    assert_eq!(scratch.count(State::Unknown).await, 1);
+    let anew = "select count(*) from refundd.refunds where uncertain_at > now() - interval '30 minutes'";
+    assert_eq!(scratch.number(anew).await, 1);
+}
+
+#[tokio::test]
+async fn a_late_line_of_a_claim_that_nobody_lost_raises_the_version_alone() {
+    let scratch = limited_scratch_with(1).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
+    assert_eq!(scratch.store.lapse_leases(1, &[]).await.unwrap().len(), 1);
+    // The bank does not have it.
+    scratch.sql("update refundd.refunds set state = 'ready', due_at = now()").await;
+    let version = "select version::bigint from refundd.refunds";
+    let before = scratch.number(version).await;
+    write_late(&scratch, settled(&first, Outcome::Unknown)).await;
+    assert_eq!(scratch.count(State::Ready).await, 1);
+    assert_eq!(scratch.number(version).await, before + 1);
+
+    let second = claim(&scratch, "b", &[unlimited(1)]).await;
+    write_late(&scratch, settled(&first, Outcome::Rejected)).await;
+    let over = settled(&second, Outcome::HandedBack);
+    assert_eq!(scratch.store.settle("b", &[over], false).await.unwrap(), [RefundId(1)]);
+    assert_eq!(scratch.count(State::Ready).await, 1);
+}
