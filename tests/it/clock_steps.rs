@@ -1,6 +1,7 @@
 //! Postgres's clock is set, for real, while something waits for a period. The judge is the bank's own ledger.
 
 mod deadlines;
+mod leases;
 mod schedule;
 
 use std::time::Duration;

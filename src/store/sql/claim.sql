@@ -30,7 +30,9 @@ leased as (
            first_sent_at = coalesce(r.first_sent_at, now()),
            -- Inquiries go to the address of the first send that the bank may have executed.
            sent_to = case when r.uncertain_at is null then (select address from here) else r.sent_to end,
-           lease_epoch = r.lease_epoch + 1, lease_node = :holder, lease_until = now() + :lease_us * interval '1 microsecond'
+           -- Not `now()`: the claim may have waited for locks since, and the clock may have been set meanwhile. clock_stepped.sql
+           -- lengthens no lease that it does not see yet.
+           lease_epoch = r.lease_epoch + 1, lease_node = :holder, lease_until = clock_timestamp() + :lease_us * interval '1 microsecond'
      where r.id = any(array(select id from covered)) and r.channel = :channel
        and r.state || '' in ('ready', 'unknown') -- `claimable` locked the row in this state
     returning r.id, r.uncertain_at is not null as is_resend, r.first_sent_at = now() as is_first, r.bank_ref, r.lease_epoch, r.attempts, r.refund_ref, r.payment_ref, r.amount_minor, r.currency,

@@ -1,6 +1,6 @@
 -- clock_stepped: writes a step of Postgres's clock.
 -- A step forward lengthens every present lease. A lease that began a moment after the step then lasts longer than
--- necessary.
+-- necessary. A claim that waits for a lock now takes its lease from the new clock.
 -- :last_step        the number of the step before this one
 -- :witness          the clock that showed the step
 -- :redis_ahead_us   how far Redis's clock is ahead now, or null

@@ -1,0 +1,80 @@
+//! Leases that were taken while Postgres's clock was set forward.
+
+use std::time::{Duration, Instant};
+
+use refundd::limiter::{Counted, Permit, PermitNumber, Span};
+use refundd::refund::{ChannelName, LimitName, RefundId};
+use refundd::store::{ClaimRequest, ClockWitness};
+use sqlx::Executor;
+
+use super::{clocked, step};
+use crate::harness::scratch::ANYWHERE;
+use crate::harness::until;
+
+const RULE: &str = r#"{"algorithm":"fixed_window","permits":1000,"per_us":1000000,"lateness_us":20000}"#;
+
+const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+
+#[tokio::test]
+async fn a_lease_is_whole_although_its_claim_waited_while_postgres_was_set_forward() {
+    let (postgres, scratch) = clocked("straddle").await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 1).await;
+    scratch
+        .sql(&format!(
+            "insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', '{RULE}', 'test')"
+        ))
+        .await;
+    let store = scratch.store.clone().witnessed_by(ClockWitness::default());
+    assert_eq!(store.watch_clock("a#1", None, false).await.unwrap(), None);
+    let opens_us = scratch.number(CLOCK).await / 1_000_000 * 1_000_000;
+    let number = PermitNumber {
+        limit: LimitName::new("acme").unwrap(),
+        window_start_us: opens_us,
+        ordinal: 1,
+        generation: 1,
+        own_rule: RULE.into(),
+        stricter_rule: None,
+        counted: Counted::default(),
+    };
+    let span = Span {
+        opens_us,
+        closes_us: opens_us + 980_000,
+        opens: Instant::now(),
+        closes: Instant::now() + Duration::from_secs(1),
+    };
+    let taken = [(RefundId(1), Permit { numbers: vec![number], span: Some(span) })];
+    let acme = ChannelName::new("acme").unwrap();
+    let request = ClaimRequest {
+        channel: &acme,
+        node: "a",
+        holder: "a",
+        lease: Duration::from_secs(30),
+        clock_tolerance: Duration::from_secs(30),
+        taken: &taken,
+        resend_within: None,
+        most_sends: 12,
+        bank_address: &ANYWHERE,
+    };
+    let mut other = scratch.connect().await;
+    for statement in ["begin", "select from refundd.limits where limit_name = 'acme' for update"] {
+        other.execute(statement).await.unwrap();
+    }
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    let set_forward = async {
+        until("the claim waits for the lock", async || scratch.number(waits).await > 0).await;
+        // No further: by a clock that went on by 3.5 s, the time of the claim's statement is over.
+        step(&postgres, 2);
+        let stepped = store.watch_clock("a#1", None, false).await.unwrap();
+        let after_us = scratch.number(CLOCK).await;
+        other.execute("rollback").await.unwrap();
+        (stepped, after_us)
+    };
+    let (claimed, (stepped, after_us)) = tokio::join!(store.claim_among(&request, &[]), set_forward);
+    assert!(stepped.is_some(), "the step is written down before the claim commits");
+    assert_eq!(claimed.unwrap().leased.len(), 1);
+    let lease_us = scratch
+        .number("select (extract(epoch from lease_until) * 1000000)::bigint from refundd.refunds")
+        .await;
+    assert!(lease_us >= after_us + 30_000_000, "it lacks {} us", after_us + 30_000_000 - lease_us);
+}
