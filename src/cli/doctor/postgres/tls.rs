@@ -46,8 +46,7 @@ async fn of_server(store: &Store, soon: Duration, now: Timestamp) -> Vec<Finding
 
 /// The certificate that the node shows. Read from its file, as the client does at each connection.
 fn of_node(file: &Path, soon: Duration, now: Timestamp) -> Finding {
-    let certificates = CertificateDer::pem_file_iter(file)
-        .and_then(|certificates| certificates.collect::<Result<Vec<_>, _>>());
+    let certificates = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let end = certificates.ok().and_then(|certificates| first_end(&certificates));
     let whose = "the certificate that this node shows to Postgres";
     let way_out = format!("put a new certificate and its key in place of {} and its key", file.display());
