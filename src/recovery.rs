@@ -10,13 +10,13 @@
 mod batch_size;
 mod first_failure;
 mod housekeeping;
-mod lapsing;
-mod overdue;
+mod isolation;
+mod looks;
 mod recent_failure;
 mod sealing;
 mod warnings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use crate::bucket::{End, Purpose};
@@ -25,13 +25,13 @@ use crate::failing::Failing;
 use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::{ChannelName, RefundId};
-use crate::store::StoreError;
+use crate::store::{Recovered, RecoveryLook, RecoveryMove};
 use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
 use first_failure::FirstFailure;
-use lapsing::Lapsing;
-use overdue::OverdueLook;
+use isolation::Isolation;
+use looks::LookProgress;
 use recent_failure::RecentFailure;
 use sealing::Sealer;
 
@@ -43,8 +43,8 @@ pub struct Recovery {
     keep: Keep,
     /// The earliest moment to look at the backlogs again.
     watch_at: Instant,
-    overdue: OverdueLook,
-    lapsing: Lapsing,
+    isolations: HashMap<RecoveryMove, Isolation>,
+    looks: HashMap<RecoveryLook, LookProgress>,
     /// The earliest moment to rotate the journal's months again.
     rotate_journal_at: Instant,
     sealer: Sealer,
@@ -75,16 +75,27 @@ pub struct Report {
 
 impl Report {
     /// Counts and logs refunds that a person sees now.
-    fn note_shown(&mut self, shown: Option<Vec<(RefundId, String)>>) {
-        for (id, channel) in shown.unwrap_or_default() {
-            self.shown += 1;
-            tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} waits for a person: see `refundd review`");
+    fn note_shown(&mut self, shown: &[Recovered]) {
+        self.shown += shown.len();
+        for refund in shown {
+            let id = refund.id;
+            tracing::warn!(refund.id = %id, channel.name = refund.channel, "Refund {id} waits for a person: see `refundd review`");
         }
     }
 }
 
 impl Recovery {
     const PERIOD: Duration = Duration::from_secs(3);
+    /// The moves of one pass, in their order. Plans come before the review: a refund whose plan was dropped is shown at once.
+    const MOVES: [RecoveryMove; 7] = [
+        RecoveryMove::Lapse,
+        RecoveryMove::FailLate,
+        RecoveryMove::Plan,
+        RecoveryMove::DropPlans,
+        RecoveryMove::ShowHad,
+        RecoveryMove::ShowUnknown,
+        RecoveryMove::ShowAccepted,
+    ];
     /// The most rows that one statement moves, so that no statement keeps locks for long.
     const AT_ONCE: u32 = 500;
     /// Millions of leases or deadlines may be over at the same moment. One pass spends about this time on each kind, so
@@ -102,8 +113,8 @@ impl Recovery {
             wake_ups,
             keep,
             watch_at: now,
-            overdue: OverdueLook::default(),
-            lapsing: Lapsing::default(),
+            isolations: HashMap::new(),
+            looks: HashMap::new(),
             rotate_journal_at: now,
             sealer: Sealer::default(),
         }
@@ -127,7 +138,10 @@ impl Recovery {
                     |error| tracing::warn!(error = %chain(error), "Recovery failed, will try again"),
                     || tracing::info!("Recovery works again"),
                 );
-                is_failing = recent.note(&done, Instant::now());
+                let now = Instant::now();
+                // A refund that is left out is no failure of the round, but a person has to mend something.
+                is_failing =
+                    recent.note(&done, now) || self.isolations.values().any(|one| one.leaves_out(now));
             } else {
                 recent = RecentFailure::default();
             }
@@ -164,45 +178,20 @@ impl Recovery {
         let store = &node.store;
         first.go_on(part(&node, store.end_pauses()).await)?;
         // Do the rows first: that works without Redis.
-        first.go_on(self.lapse(&mut report).await)?;
-        first.go_on(self.fail_late(&mut report).await)?;
-        let planned =
-            first.go_on(part(&node, store.plan_inquiries(Self::AT_ONCE)).await)?.unwrap_or_default();
-        let dropped = first.go_on(part(&node, store.drop_plans(Self::AT_ONCE)).await)?.unwrap_or_default();
-        if planned + dropped > 0 {
-            tracing::info!(
-                planned,
-                dropped,
-                "Planned inquiries about {planned} more refunds, and dropped the inquiries about {dropped}"
-            );
+        for which in Self::MOVES {
+            first.go_on(self.recover(which, &mut report).await)?;
         }
-        let shown = first.go_on(part(&node, store.show_moved(Self::AT_ONCE)).await)?;
-        report.note_shown(shown);
-        let shown = first.go_on(part(&node, store.show_unknown(Self::AT_ONCE)).await)?;
-        report.note_shown(shown);
-        let shown = first.go_on(part(&node, store.show_accepted(Self::AT_ONCE)).await)?;
-        report.note_shown(shown);
-        let shown = first.go_on(part(&node, self.show_overdue()).await)?;
-        report.note_shown(shown);
+        for which in [RecoveryLook::Moved, RecoveryLook::UsedUp, RecoveryLook::Overdue] {
+            let looked = first.go_on(part(&node, self.look(which)).await)?.unwrap_or_default();
+            report.note_shown(&looked.shown);
+            if looked.planned > 0 {
+                let planned = looked.planned;
+                tracing::info!(planned, "Planned inquiries about {planned} more refunds");
+            }
+        }
         report.stranded = first.go_on(self.bring_back_stranded().await)?.unwrap_or_default();
         first.go_on(part(&node, self.watch_backlogs()).await)?;
         first.or(report)
-    }
-
-    /// Fails refunds whose deadline passed.
-    async fn fail_late(&self, report: &mut Report) -> Result<(), StoreError> {
-        let began = Instant::now();
-        loop {
-            let expired = part(&self.node, self.node.store.fail_past_deadline(Self::AT_ONCE)).await?;
-            for (id, channel) in &expired {
-                tracing::warn!(refund.id = %id, channel.name = channel, "Refund {id} could not be sent by its deadline and failed");
-            }
-            part(&self.node, self.withdraw(&expired)).await;
-            report.expired += expired.len();
-            if expired.len() < Self::AT_ONCE as usize || began.elapsed() > Self::LONGEST_PART {
-                return Ok(());
-            }
-        }
     }
 
     /// When a part that began at `began` may be done again: after ten times as long as it took. So a slow part takes a
@@ -213,10 +202,10 @@ impl Recovery {
 
     /// Takes refunds that ended out of their buckets, so that no channel worker takes them in vain. A failure does no
     /// harm: the claim drops an id whose refund has ended.
-    async fn withdraw(&self, ended: &[(RefundId, String)]) {
+    async fn withdraw(&self, ended: &[Recovered]) {
         let mut of: BTreeMap<&str, Vec<RefundId>> = BTreeMap::new();
-        for (id, channel) in ended {
-            of.entry(channel).or_default().push(*id);
+        for refund in ended {
+            of.entry(&refund.channel).or_default().push(refund.id);
         }
         for (channel, ids) in of {
             let Ok(channel) = ChannelName::new(channel) else { continue };

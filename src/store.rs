@@ -40,13 +40,13 @@ mod named;
 mod node_report;
 mod nodes;
 mod outlook;
-mod overdue;
 mod own_suspensions;
 mod ping;
 mod proof;
 mod proposals;
 mod reach;
 mod recover;
+mod recovery_look;
 mod refusal;
 mod review;
 mod rights;
@@ -100,13 +100,13 @@ pub use moving::{Move, MoveTarget};
 pub use node_report::{BankStatus, NodeReport, ReportedBank, ReportedWait};
 pub use nodes::{Liveness, Peers};
 pub use outlook::{ChannelOutlook, RuleInForce};
-pub use overdue::OverduePlace;
 pub use own_suspensions::OwnSuspension;
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use proposals::{
     Approved, Proposal, ProposalEnd, ProposalFilter, SecondOpinion, WaitingProposal, Withdrawn,
 };
-pub use recover::Lapsed;
+pub use recover::{Recovered, RecoveryMove};
+pub use recovery_look::{LookPlace, Looked, RecoveryLook};
 pub use review::{Decided, Decision};
 pub use rights::{Excess, Lacking, SchemaFault};
 pub use roles::OtherRoles;
@@ -193,7 +193,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         due::STATEMENTS,
         find::STATEMENTS,
         outlook::STATEMENTS,
-        overdue::STATEMENTS,
+        recovery_look::STATEMENTS,
         inquire::STATEMENTS,
         journal::STATEMENTS,
         generation::STATEMENTS,

@@ -7,7 +7,7 @@ use playground::load::{ANY, CHANNEL, arrived, end, save, unlimited};
 use playground::stage::{NodeProcess, Stage};
 use refundd::forecast::FullPace;
 use refundd::refund::{ChannelName, RefundId};
-use refundd::store::{Pause, Store};
+use refundd::store::{LookPlace, Pause, RecoveryLook, RecoveryMove, Store};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::figure::{Better, Notes};
@@ -231,13 +231,20 @@ impl Heap {
                 note("recovery: what stands before the heads of buckets", began);
             }
             let began = Instant::now();
-            store.lapse_leases(500, &[]).await?;
-            store.fail_past_deadline(500).await?;
-            store.plan_inquiries(500).await?;
-            store.drop_plans(500).await?;
-            store.show_moved(500).await?;
-            store.show_unknown(500).await?;
-            store.show_accepted(500).await?;
+            for which in [
+                RecoveryMove::Lapse,
+                RecoveryMove::FailLate,
+                RecoveryMove::Plan,
+                RecoveryMove::DropPlans,
+                RecoveryMove::ShowHad,
+                RecoveryMove::ShowUnknown,
+                RecoveryMove::ShowAccepted,
+            ] {
+                store.recover(which, 500, &[]).await?;
+            }
+            for which in [RecoveryLook::Moved, RecoveryLook::UsedUp] {
+                store.look_for(which, 500, 20_000, &LookPlace::default()).await?;
+            }
             if is_warm {
                 note("recovery: leases, deadlines, inquiries, reviews", began);
             }

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use playground::bank::Step;
 use playground::{PostgresOptions, PretendBank, PrivatePostgres};
 use refundd::refund::State;
-use refundd::store::{ClockStep, ClockWitness, Store};
+use refundd::store::{ClockStep, ClockWitness, RecoveryMove, Store};
 
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until, within};
@@ -223,7 +223,7 @@ async fn a_deadline_does_not_pass_by_a_second_step() {
     step(&postgres, 40);
     assert!(store.watch_clock("a#1", None, false).await.unwrap().is_some());
     step(&postgres, 300);
-    assert_eq!(store.fail_past_deadline(10).await.unwrap(), []);
+    assert_eq!(store.recover(RecoveryMove::FailLate, 10, &[]).await.unwrap(), []);
     assert_eq!(scratch.count(State::Ready).await, 1);
 }
 

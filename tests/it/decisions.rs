@@ -12,7 +12,7 @@ use playground::bank::Step;
 use refundd::caller::Names;
 use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::{Cancelled, Canceller, ClaimRequest, Decided, Decision};
+use refundd::store::{Cancelled, Canceller, ClaimRequest, Decided, Decision, RecoveryMove};
 use serde_json::{Value, json};
 
 use crate::cli::{file, refundd, text};
@@ -129,7 +129,7 @@ async fn an_answer_that_comes_too_late_makes_a_look_before_it_stale() {
     let scratch = Scratch::with_refunds(1).await;
     let leased = "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()";
     scratch.sql(&format!("update refundd.refunds set {leased}")).await;
-    scratch.store.lapse_leases(10, &[]).await.unwrap();
+    scratch.store.recover(RecoveryMove::Lapse, 10, &[]).await.unwrap();
     scratch.sql("update refundd.refunds set state = 'review'").await;
     let looked = scratch.store.refund(RefundId(1)).await.unwrap().unwrap();
     // The node that lost its lease writes what it heard at last.

@@ -1,6 +1,7 @@
 //! What was left behind comes back: rows in no line, lapsed leases, passed deadlines, full backlogs.
 
 mod failing;
+mod looks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use refundd::metrics::Metrics;
 use refundd::node::Node;
 use refundd::recovery::{Keep, Recovery};
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::RedisTime;
+use refundd::store::{RecoveryMove, RedisTime};
 use refundd::wake_up::WakeUps;
 
 use crate::dispatch::UNLIMITED;
@@ -27,7 +28,7 @@ async fn a_lapsed_lease_becomes_unknown_and_never_ready() {
     scratch
         .sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'dead#1', lease_until = now() - interval '1 second'")
         .await;
-    let lapsed = scratch.store.lapse_leases(100, &[]).await.unwrap();
+    let lapsed = scratch.store.recover(RecoveryMove::Lapse, 100, &[]).await.unwrap();
     assert_eq!(lapsed.len(), 3);
     assert_eq!(scratch.count(State::Unknown).await, 3);
     let evidence = scratch.store.evidence(RefundId(1)).await.unwrap();
@@ -40,7 +41,7 @@ async fn a_lease_that_still_runs_is_left_alone() {
     scratch.publish("acme").await;
     scratch.insert("acme", "R-", 1).await;
     scratch.sql("update refundd.refunds set state = 'sending', lease_node = 'a', lease_until = now() + interval '1 minute'").await;
-    assert!(scratch.store.lapse_leases(100, &[]).await.unwrap().is_empty());
+    assert!(scratch.store.recover(RecoveryMove::Lapse, 100, &[]).await.unwrap().is_empty());
 }
 
 #[tokio::test]

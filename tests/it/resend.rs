@@ -6,7 +6,7 @@ use std::time::Duration;
 use playground::bank::Step;
 use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::ClaimRequest;
+use refundd::store::{ClaimRequest, RecoveryMove};
 
 use crate::harness::scratch::ANYWHERE;
 use crate::harness::{Scratch, TestNode, until};
@@ -143,12 +143,12 @@ async fn a_lapsed_resend_is_unknown_and_a_resend_taken_back_too() {
     scratch.insert("acme", "R-", 2).await;
     let leased = "state = 'sending', attempts = attempts + 1, lease_epoch = lease_epoch + 1, lease_node = 'a#1/1', lease_until = now() - interval '1 second', first_sent_at = coalesce(first_sent_at, now())";
     scratch.sql(&format!("update refundd.refunds set {leased}")).await;
-    assert_eq!(scratch.store.lapse_leases(10, &[]).await.unwrap().len(), 2);
+    assert_eq!(scratch.store.recover(RecoveryMove::Lapse, 10, &[]).await.unwrap().len(), 2);
     scratch.sql(&format!("update refundd.refunds set {leased}")).await;
     assert_eq!(scratch.store.unclaim(&[RefundId(1)], "a#1/1").await.unwrap(), 1);
     let kept = "select string_agg(code || ' ' || moved_to, ', ' order by id) from refundd.attempts where refund_id = 1";
     assert_eq!(scratch.text(kept).await, "lease_lapsed unknown, taken_back unknown");
-    assert_eq!(scratch.store.lapse_leases(10, &[]).await.unwrap().len(), 1);
+    assert_eq!(scratch.store.recover(RecoveryMove::Lapse, 10, &[]).await.unwrap().len(), 1);
     assert_eq!(scratch.count(State::Unknown).await, 2);
     // Whoever writes the statement.
     scratch.sql(&format!("update refundd.refunds set {leased}")).await;

@@ -2,7 +2,7 @@
 
 use playground::bank::Step;
 use refundd::refund::{RefundId, State};
-use refundd::store::{Decided, Decision};
+use refundd::store::{Decided, Decision, RecoveryMove};
 use serde_json::{Value, json};
 
 use super::{shown, version};
@@ -48,7 +48,7 @@ async fn a_stale_look_reopens_nothing_and_only_what_failed_or_was_cancelled_is_r
     scratch.decide(RefundId(3), State::Succeeded, "on the statement", "ann").await;
     let leased = "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()";
     scratch.sql(&format!("update refundd.refunds set {leased} where id = 2")).await;
-    scratch.store.lapse_leases(10, &[]).await.unwrap();
+    scratch.store.recover(RecoveryMove::Lapse, 10, &[]).await.unwrap();
     assert_eq!(scratch.count(State::Unknown).await, 1);
     for id in [2, 3] {
         let decided = scratch.decide(RefundId(id), State::Review, "to look again", "ann").await;

@@ -1,7 +1,6 @@
 //! A part of recovery that fails, and a row at which Postgres fails, hold up nothing else.
 
-use refundd::refund::{RefundId, State};
-use refundd::store::OverduePlace;
+use refundd::refund::State;
 use sqlx::Executor;
 
 use super::recovery_of;
@@ -9,7 +8,7 @@ use crate::harness::failing::{fail_at, fail_no_more, wait_at};
 use crate::harness::{Scratch, until};
 
 /// As the owner, leases all refunds to a node that died. Their leases have lapsed.
-async fn lapse(scratch: &Scratch, which: &str) {
+pub async fn lapse(scratch: &Scratch, which: &str) {
     scratch
         .sql(&format!(
             "update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'dead#1', lease_until = now() - interval '1 second'
@@ -18,18 +17,10 @@ async fn lapse(scratch: &Scratch, which: &str) {
         .await;
 }
 
-/// As the owner, makes all refunds `unknown`, each with an inquiry that is due later than that of the refund before. The time
-/// for inquiries is over for those of which `is_overdue` is true.
-async fn ask_about(scratch: &Scratch, is_overdue: &str) {
-    scratch.sql("update refundd.channels set inquires = true, on_unknown = 'inquire'").await;
+/// As the owner, makes all refunds `unknown` after one send. No inquiry is planned.
+pub async fn make_unknown(scratch: &Scratch) {
     lapse(scratch, "true").await;
     scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null").await;
-    scratch
-        .sql(&format!(
-            "update refundd.refunds set inquire_at = now() - interval '1 hour' + id * interval '1 second',
-                    uncertain_at = now() - case when {is_overdue} then interval '8 days' else interval '1 day' end"
-        ))
-        .await;
 }
 
 #[tokio::test]
@@ -77,56 +68,90 @@ async fn a_part_that_fails_keeps_no_other_part_from_its_work() {
     scratch.insert("acme", "R-", 5).await;
     lapse(&scratch, "id >= 4").await;
     scratch.sql("update refundd.refunds set deadline_at = now() - interval '1 second' where id = 1").await;
-    fail_at(&scratch, "new.state = 'failed'").await;
+    scratch.sql("alter function refundd.stepped_forward rename to missing").await;
     let mut recovery = recovery_of(&scratch).await;
     let error = recovery.pass().await.unwrap_err();
     assert_eq!(error.to_string(), "look for passed deadlines");
     assert_eq!(scratch.count(State::Review).await, 2, "the lapsed ones are shown");
     let full = "select count(*) from refundd.channels where full_since is not null";
     assert_eq!(scratch.number(full).await, 1);
-    fail_no_more(&scratch).await;
+    scratch.sql("alter function refundd.missing rename to stepped_forward").await;
     assert_eq!(recovery.pass().await.unwrap().expired, 1);
 }
 
-#[tokio::test]
-async fn refunds_whose_time_for_inquiries_is_over_are_found_a_few_rows_at_a_time() {
-    let scratch = Scratch::new().await;
-    scratch.publish("acme").await;
-    scratch.insert("acme", "R-", 6).await;
-    ask_about(&scratch, "id in (2, 5, 6)").await;
-    let (mut place, mut found) = (OverduePlace::default(), Vec::new());
-    for _ in 0..4 {
-        let (shown, next) = scratch.store.show_overdue(10, 2, &place).await.unwrap();
-        found.push(shown.into_iter().map(|(id, _)| id.0).collect::<Vec<_>>());
-        place = next;
+/// A move of recovery: what makes a channel and its refunds ready for it, and what is true of a refund that moved.
+type Moved = (&'static str, &'static str);
+
+/// Whether Postgres fails at one of five refunds, and the others move.
+async fn others_move(scratch: &Scratch, (setup, is_moved): Moved) {
+    for statement in setup.split(';') {
+        scratch.sql(statement).await;
     }
-    for ids in &mut found {
-        ids.sort_unstable();
-    }
-    assert_eq!(found, [vec![2_i64], vec![], vec![5, 6], vec![]]);
-    assert_eq!(place, OverduePlace::default(), "the next round begins");
-    assert_eq!(scratch.count(State::Review).await, 3);
+    fail_at(scratch, &format!("new.id = 2 and new.{is_moved}")).await;
+    let moved = format!("select count(*) from refundd.refunds where {is_moved}");
+    let mut recovery = recovery_of(scratch).await;
+    recovery.pass().await.unwrap();
+    assert_eq!(scratch.number(&moved).await, 4, "{is_moved} after: {setup}");
+    fail_no_more(scratch).await;
+    recovery.pass().await.unwrap();
+    assert_eq!(scratch.number(&moved).await, 4, "a refund that Postgres refused rests a minute");
+    recovery_of(scratch).await.pass().await.unwrap();
+    assert_eq!(scratch.number(&moved).await, 5, "{is_moved} in the end, after: {setup}");
 }
 
 #[tokio::test]
-async fn a_refund_that_postgres_does_not_let_be_shown_keeps_no_other_from_being_shown() {
+async fn a_refund_at_which_postgres_fails_keeps_no_other_from_failing_after_its_deadline() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 5).await;
+    let late = "update refundd.refunds set deadline_at = now() - interval '1 second'";
+    others_move(&scratch, (late, "state = 'failed'")).await;
+}
+
+#[tokio::test]
+async fn a_refund_at_which_postgres_fails_keeps_no_other_from_being_shown_or_planned() {
+    const MOVES: [Moved; 5] = [
+        ("update refundd.channels set on_unknown = 'review'", "state = 'review'"),
+        ("update refundd.refunds set state = 'accepted', due_at = now() - interval '1 second'", "state = 'review'"),
+        ("update refundd.channels set inquires = true, on_unknown = 'inquire'", "inquire_at is not null"),
+        (
+            "update refundd.channels set on_unknown = 'resend', resend_within = interval '1 hour';
+             update refundd.refunds set first_sent_at = now(), inquire_at = now() + interval '1 hour'",
+            "inquire_at is null",
+        ),
+        (
+            "update refundd.channels set on_unknown = 'resend', resend_within = interval '1 hour';
+             update refundd.refunds set first_sent_at = now(), inquire_at = now() + interval '1 hour';
+             insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, code)
+             select id, 'acme', 'send', 1, 1, 'dead', now(), 'succeeded', 'mapped' from refundd.refunds",
+            "state = 'review'",
+        ),
+    ];
+    for moved in MOVES {
+        let scratch = Scratch::new().await;
+        scratch.publish("acme").await;
+        scratch.insert("acme", "R-", 5).await;
+        make_unknown(&scratch).await;
+        others_move(&scratch, moved).await;
+    }
+}
+
+#[tokio::test]
+async fn a_refund_whose_deadline_passed_and_that_waits_for_a_lock_keeps_no_other_from_failing() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
     scratch.insert("acme", "R-", 4).await;
-    ask_about(&scratch, "id <> 3").await;
-    fail_at(&scratch, "new.id = 2 and new.state = 'review'").await;
+    scratch.sql("update refundd.refunds set deadline_at = now() - interval '1 second'").await;
+    wait_at(&scratch, "old.id = 3 and new.state = 'failed'").await;
+    let mut other = scratch.connect().await;
+    other.execute("select pg_advisory_lock(7)").await.unwrap();
     let mut recovery = recovery_of(&scratch).await;
-    // Each pass looks at half as many rows as the last one, until it looks at the one alone.
-    until("the others are shown", async || {
+    // Each statement waits three seconds for the lock, so one pass has no time to find the one refund.
+    until("the others fail", async || {
         let _ = recovery.pass().await;
-        scratch.count(State::Review).await == 2
+        scratch.count(State::Failed).await == 3
     })
     .await;
-    fail_no_more(&scratch).await;
-    until("so is this one", async || {
-        recovery.pass().await.unwrap();
-        scratch.count(State::Review).await == 3
-    })
-    .await;
-    assert_eq!(scratch.store.refund(RefundId(3)).await.unwrap().unwrap().state, State::Unknown);
+    other.execute("select pg_advisory_unlock(7)").await.unwrap();
+    assert_eq!(recovery.pass().await.unwrap().expired, 1, "it does not rest a minute");
 }

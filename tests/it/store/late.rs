@@ -1,7 +1,7 @@
 //! Answers that come too late and contradict what the refund is.
 
 use refundd::refund::{Outcome, RefundId, State};
-use refundd::store::{Claimed, Settled};
+use refundd::store::{Claimed, RecoveryMove, Settled};
 
 use super::{claim, limited_scratch_with, settled, unlimited};
 use crate::harness::Scratch;
@@ -162,8 +162,9 @@ async fn a_refund_that_the_bank_says_it_has_goes_to_a_person_when_its_channel_lo
     scratch.sql("update refundd.channels set inquires = false").await;
     // Each pass drops fewer plans than there are.
     for _ in 0..4 {
-        scratch.store.drop_plans(1).await.unwrap();
-        scratch.store.show_unknown(1).await.unwrap();
+        for which in [RecoveryMove::DropPlans, RecoveryMove::ShowHad, RecoveryMove::ShowUnknown] {
+            scratch.store.recover(which, 1, &[]).await.unwrap();
+        }
     }
     let rows = "select string_agg(concat_ws(' ', state, split_part(reason, ':', 1)), ', ' order by state) from refundd.refunds";
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Sends under claims that a failover of Postgres lost: their refunds are not simply sent again.
 
 use refundd::refund::{Outcome, RefundId, State};
-use refundd::store::{Claimed, Settled};
+use refundd::store::{Claimed, RecoveryMove, Settled};
 
 use super::{claim, limited_scratch_with, settled, unlimited};
 use crate::harness::Scratch;
@@ -135,7 +135,7 @@ async fn a_late_line_of_a_claim_that_nobody_lost_raises_the_version_alone() {
     let scratch = limited_scratch_with(1).await;
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
     scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
-    assert_eq!(scratch.store.lapse_leases(1, &[]).await.unwrap().len(), 1);
+    assert_eq!(scratch.store.recover(RecoveryMove::Lapse, 1, &[]).await.unwrap().len(), 1);
     // The bank does not have it.
     scratch.sql("update refundd.refunds set state = 'ready', due_at = now()").await;
     let version = "select version::bigint from refundd.refunds";

@@ -1,7 +1,7 @@
 //! Claims that are taken back: the bank can know nothing of them, and what it knew before stays known.
 
 use refundd::refund::{Outcome, RefundId, State};
-use refundd::store::Store;
+use refundd::store::{RecoveryMove, Store};
 
 use super::{claim, limited_scratch_with, settled, unlimited};
 use crate::harness::Scratch;
@@ -53,7 +53,7 @@ async fn a_refund_that_may_have_been_sent_before_a_claim_that_is_taken_back_keep
     let scratch = limited_scratch_with(1).await;
     claim(&scratch, "a", &[unlimited(1)]).await;
     scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
-    assert_eq!(scratch.store.lapse_leases(1, &[]).await.unwrap().len(), 1);
+    assert_eq!(scratch.store.recover(RecoveryMove::Lapse, 1, &[]).await.unwrap().len(), 1);
     scratch
         .sql("update refundd.refunds set state = 'sending', attempts = 2, lease_epoch = 2, lease_node = 'b', lease_until = now() + interval '1 minute'")
         .await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use refundd::refund::{Outcome, RefundId, State};
-use refundd::store::{Claimed, Settled};
+use refundd::store::{Claimed, RecoveryMove, Settled};
 
 use super::{claim, limited_scratch_with, settled, unlimited};
 use crate::harness::Scratch;
@@ -25,7 +25,7 @@ async fn settle(scratch: &Scratch, node: &str, claimed: &Claimed, outcome: Outco
 
 async fn lapse(scratch: &Scratch) {
     scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
-    assert_eq!(scratch.store.lapse_leases(1, &[]).await.unwrap().len(), 1);
+    assert_eq!(scratch.store.recover(RecoveryMove::Lapse, 1, &[]).await.unwrap().len(), 1);
 }
 
 /// An inquiry ends the uncertainty about the last send.

@@ -2,7 +2,7 @@
 
 use refundd::bucket::{BucketKind, End, Purpose};
 use refundd::refund::{ChannelName, State};
-use refundd::store::{Liveness, OverduePlace, RedisTime};
+use refundd::store::{Liveness, LookPlace, RecoveryLook, RecoveryMove, RedisTime};
 
 use crate::clock::micros;
 use crate::mistake::Mistake;
@@ -200,33 +200,31 @@ impl World<'_> {
         self.travel();
         self.stage.tell_time().await;
         let store = self.nodes[n].store.clone();
-        let moved = match what {
-            State::Sending => {
-                taken(store.lapse_leases(500, &[]).await)?.iter().map(|lapsed| lapsed.id).collect::<Vec<_>>()
-            }
-            State::Ready => {
-                taken(store.fail_past_deadline(500).await)?.into_iter().map(|(id, _)| id).collect()
-            }
-            State::Review => {
-                let planned = taken(store.plan_inquiries(500).await)?;
-                let dropped = taken(store.drop_plans(500).await)?;
-                if planned + dropped > 0 {
-                    note!(self, "node {n} plans {planned} inquiries and drops {dropped}");
-                    self.observe().await?;
-                }
-                Vec::new()
-            }
-            State::Unknown => {
-                let mut shown = taken(store.show_moved(500).await)?;
-                shown.extend(taken(store.show_unknown(500).await)?);
-                shown.into_iter().map(|(id, _)| id).collect()
-            }
-            _ => {
-                let mut shown = taken(store.show_accepted(500).await)?;
-                shown.extend(taken(store.show_overdue(500, 20_000, &OverduePlace::default()).await)?.0);
-                shown.into_iter().map(|(id, _)| id).collect()
-            }
+        let (moves, looks): (&[RecoveryMove], &[RecoveryLook]) = match what {
+            State::Sending => (&[RecoveryMove::Lapse], &[]),
+            State::Ready => (&[RecoveryMove::FailLate], &[]),
+            State::Review => (&[RecoveryMove::Plan, RecoveryMove::DropPlans], &[]),
+            State::Unknown => (
+                &[RecoveryMove::ShowHad, RecoveryMove::ShowUnknown],
+                &[RecoveryLook::Moved, RecoveryLook::UsedUp],
+            ),
+            _ => (&[RecoveryMove::ShowAccepted], &[RecoveryLook::Overdue]),
         };
+        let mut moved = Vec::new();
+        for which in moves {
+            moved.extend(taken(store.recover(*which, 500, &[]).await)?);
+        }
+        let mut planned = 0;
+        for which in looks {
+            let looked = taken(store.look_for(*which, 500, 20_000, &LookPlace::default()).await)?;
+            moved.extend(looked.shown);
+            planned += looked.planned;
+        }
+        if planned > 0 {
+            note!(self, "node {n} plans {planned} inquiries");
+            self.observe().await?;
+        }
+        let moved: Vec<_> = moved.into_iter().map(|refund| refund.id).collect();
         if !moved.is_empty() {
             note!(self, "node {n} recovers what was {what}: {moved:?}");
             self.observe().await?;

@@ -1,0 +1,142 @@
+//! Refunds that no index finds: recovery looks at many others for them, a few rows at a time.
+
+use refundd::refund::{RefundId, State};
+use refundd::store::{LookPlace, RecoveryLook};
+
+use super::failing::make_unknown;
+use super::recovery_of;
+use crate::harness::failing::{fail_at, fail_no_more};
+use crate::harness::{Scratch, until};
+
+/// As the owner, makes all refunds `unknown`, each with an inquiry that is due later than that of the refund before. The time
+/// for inquiries is over for those of which `is_overdue` is true.
+async fn ask_about(scratch: &Scratch, is_overdue: &str) {
+    scratch.sql("update refundd.channels set inquires = true, on_unknown = 'inquire'").await;
+    make_unknown(scratch).await;
+    scratch
+        .sql(&format!(
+            "update refundd.refunds set inquire_at = now() - interval '1 hour' + id * interval '1 second',
+                    uncertain_at = now() - case when {is_overdue} then interval '8 days' else interval '1 day' end"
+        ))
+        .await;
+}
+
+/// As the owner, makes all refunds `unknown`, each due later than the refund before. Those of which `is_used_up` is true may
+/// not be sent again.
+async fn send_again(scratch: &Scratch, is_used_up: &str) {
+    scratch.sql("update refundd.channels set on_unknown = 'resend', resend_within = interval '1 hour'").await;
+    make_unknown(scratch).await;
+    scratch
+        .sql(&format!(
+            "update refundd.refunds set due_at = now() + id * interval '1 second',
+                    first_sent_at = now() - case when {is_used_up} then interval '2 hours' else interval '1 second' end"
+        ))
+        .await;
+}
+
+/// The ids that each call finds which looks at two rows.
+async fn found<const CALLS: usize>(scratch: &Scratch, which: RecoveryLook) -> [Vec<i64>; CALLS] {
+    let (mut place, mut found) = (LookPlace::default(), [const { Vec::new() }; CALLS]);
+    for ids in &mut found {
+        let looked = scratch.store.look_for(which, 10, 2, &place).await.unwrap();
+        ids.extend(looked.shown.iter().map(|refund| refund.id.0));
+        ids.sort_unstable();
+        place = looked.next;
+    }
+    assert_eq!(place, LookPlace::default(), "the next round begins");
+    found
+}
+
+#[tokio::test]
+async fn refunds_whose_time_for_inquiries_is_over_are_found_a_few_rows_at_a_time() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 6).await;
+    ask_about(&scratch, "id in (2, 5, 6)").await;
+    assert_eq!(found::<4>(&scratch, RecoveryLook::Overdue).await, [vec![2_i64], vec![], vec![5, 6], vec![]]);
+    assert_eq!(scratch.count(State::Review).await, 3);
+}
+
+#[tokio::test]
+async fn refunds_that_may_not_be_sent_again_are_found_a_few_rows_at_a_time() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 6).await;
+    send_again(&scratch, "id in (2, 5, 6)").await;
+    assert_eq!(found::<4>(&scratch, RecoveryLook::UsedUp).await, [vec![2_i64], vec![], vec![5, 6], vec![]]);
+    let shown =
+        "select count(*) from refundd.attempts where kind = 'recovery' and code = 'nothing_left_to_try'";
+    assert_eq!(scratch.number(shown).await, 3);
+}
+
+#[tokio::test]
+async fn refunds_that_may_not_be_sent_again_are_asked_about_where_the_bank_can_be_asked() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 3).await;
+    send_again(&scratch, "id = 2").await;
+    scratch.sql("update refundd.channels set inquires = true").await;
+    let mut recovery = recovery_of(&scratch).await;
+    assert_eq!(recovery.pass().await.unwrap().shown, 0);
+    let planned = "select string_agg(id::text, ' ') from refundd.refunds where inquire_at is not null and state = 'unknown'";
+    assert_eq!(scratch.text(planned).await, "2");
+}
+
+/// The refunds of `other` are not read at all: its bank never moved.
+#[tokio::test]
+async fn refunds_that_went_to_another_address_are_found_a_few_rows_at_a_time() {
+    let scratch = Scratch::new().await;
+    for channel in ["acme", "other"] {
+        scratch.publish(channel).await;
+        scratch.insert(channel, &format!("{channel}-"), 6).await;
+    }
+    scratch
+        .sql(
+            "insert into refundd.addresses (channel, endpoint, inquiry, published_by)
+             values ('acme', 'http://127.0.0.1:8/', '', 'test'), ('acme', 'http://127.0.0.1:9/', '', 'test'), ('other', 'http://127.0.0.1:9/', '', 'test')",
+        )
+        .await;
+    scratch
+        .sql(
+            "update refundd.channels c set address_since = now() - interval '2 minutes',
+                    address = (select max(a.address) from refundd.addresses a where a.channel = c.channel)",
+        )
+        .await;
+    make_unknown(&scratch).await;
+    scratch
+        .sql(
+            "update refundd.refunds r set sent_to = (select case when r.id in (2, 5, 6) then min(a.address) else max(a.address) end
+                                                       from refundd.addresses a where a.channel = r.channel)",
+        )
+        .await;
+    scratch.sql("update refundd.refunds set state = 'accepted' where id in (3, 5)").await;
+    assert_eq!(found::<4>(&scratch, RecoveryLook::Moved).await, [vec![2_i64], vec![], vec![5, 6], vec![]]);
+    let reason = scratch.text("select reason from refundd.refunds where id = 5").await;
+    assert!(
+        reason.starts_with("address_changed: it may have been sent to http://127.0.0.1:8/, "),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
+async fn a_refund_that_postgres_does_not_let_be_shown_keeps_no_other_from_being_shown() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 4).await;
+    ask_about(&scratch, "id <> 3").await;
+    fail_at(&scratch, "new.id = 2 and new.state = 'review'").await;
+    let mut recovery = recovery_of(&scratch).await;
+    // Each pass looks at half as many rows as the last one, until it looks at the one alone.
+    until("the others are shown", async || {
+        let _ = recovery.pass().await;
+        scratch.count(State::Review).await == 2
+    })
+    .await;
+    fail_no_more(&scratch).await;
+    until("so is this one", async || {
+        recovery.pass().await.unwrap();
+        scratch.count(State::Review).await == 3
+    })
+    .await;
+    assert_eq!(scratch.store.refund(RefundId(3)).await.unwrap().unwrap().state, State::Unknown);
+}
