@@ -33,13 +33,13 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/node/suspending.rs", "suspend", "send.rs", 0xfd02_38be),
     ("src/node/suspending.rs", "note_and_write", "send.rs", 0xc911_c1d1),
     ("src/node/suspending.rs", "write_refusal", "send.rs", 0xb8fc_6932),
-    ("src/recovery.rs", "pass", "housekeeping.rs", 0x5436_c689),
+    ("src/recovery.rs", "pass", "housekeeping.rs", 0xb716_bf7f),
     ("src/recovery.rs", "bring_back_stranded", "housekeeping.rs", 0xd65b_f61a),
     ("src/recovery/housekeeping.rs", "keep_house", "housekeeping.rs", 0xabdc_b752),
-    ("src/recovery/lapsing.rs", "lapse", "housekeeping.rs", 0xba2d_9dc1),
-    ("src/recovery/lapsing.rs", "lapse_together", "housekeeping.rs", 0xcbc9_af17),
-    ("src/recovery/lapsing.rs", "lapse_some", "housekeeping.rs", 0x2c03_29dd),
-    ("src/recovery/lapsing.rs", "lapse_alone", "housekeeping.rs", 0x3315_a3da),
+    ("src/recovery/isolation.rs", "recover", "housekeeping.rs", 0xd37f_22c3),
+    ("src/recovery/isolation.rs", "recover_together", "housekeeping.rs", 0x9b49_ac0a),
+    ("src/recovery/isolation.rs", "recover_some", "housekeeping.rs", 0x336a_6392),
+    ("src/recovery/isolation.rs", "recover_alone", "housekeeping.rs", 0x72b3_e6af),
     ("src/settler.rs", "write", "housekeeping.rs", 0x5fca_be02),
 ];
 
