@@ -132,10 +132,11 @@ pub fn shown(shown: &[Shown], ledger: &Ledger, rows: &Rows, faults: &[Fault], ve
     verdict.shown = shown.len();
     // What else is wrong with the requests was counted before.
     let stories = story::all(ledger, rows, &mut Verdict::default());
-    for Shown { refund_ref: name, reason, seen_us, .. } in shown {
-        let Some(row) = rows.by_ref.get(name) else { continue };
-        let story = stories.get(name.as_str()).map(|story| story.until(*seen_us)).unwrap_or_default();
-        cause::judge_shown(name, row, reason, &story, faults, verdict);
+    let never = Story::default();
+    for shown in shown {
+        let Some(row) = rows.by_ref.get(&shown.refund_ref) else { continue };
+        let story = stories.get(shown.refund_ref.as_str()).unwrap_or(&never);
+        cause::judge_shown(shown, row, story, faults, verdict);
     }
 }
 

@@ -16,7 +16,7 @@ use super::Verdict;
 use super::rows::Row;
 use super::story::{Story, is_refusal_for_now};
 use crate::channels::OnUnknown;
-use crate::world::Fault;
+use crate::world::{Fault, Shown};
 
 /// An answer that came later than this may have missed the node's time-out.
 const PROMPT_US: i64 = 1_000_000;
@@ -27,7 +27,7 @@ const LINGERS_US: i64 = 60_000_000;
 
 /// Judges one refund.
 pub fn judge(name: &str, row: &Row, story: &Story<'_>, faults: &[Fault], verdict: &mut Verdict) {
-    let known = Known { row, story, faults };
+    let known = Known { row, story, faults, until_us: i64::MAX };
     let (has_cause, why) = match row.state.as_str() {
         "accepted" => (known.says(BankSays::Pending), "no answer of the bank says so"),
         "unknown" => (known.is_in_doubt(), "nothing about it was in doubt"),
@@ -40,22 +40,14 @@ pub fn judge(name: &str, row: &Row, story: &Story<'_>, faults: &[Fault], verdict
     }
 }
 
-/// Judges one refund that was in review when a person read a page; `story` ends at that time.
-pub fn judge_shown(
-    name: &str,
-    row: &Row,
-    reason: &str,
-    story: &Story<'_>,
-    faults: &[Fault],
-    verdict: &mut Verdict,
-) {
-    let known = Known { row, story, faults };
+/// Judges one refund that was in review when a person read a page.
+pub fn judge_shown(shown: &Shown, row: &Row, story: &Story<'_>, faults: &[Fault], verdict: &mut Verdict) {
+    let Shown { refund_ref, reason, seen_us, .. } = shown;
+    let by_then = &story.until(*seen_us);
+    let known = Known { row, story: by_then, faults, until_us: *seen_us };
     if !known.may_be_shown() {
-        known.disagrees(
-            name,
-            &format!("was shown in review: nothing about it needed a person; it said: {reason}"),
-            verdict,
-        );
+        let what = format!("was shown in review: nothing about it needed a person; it said: {reason}");
+        known.disagrees(refund_ref, &what, verdict);
     }
 }
 
@@ -71,7 +63,9 @@ pub fn was_the_end(row: &Row, story: &Story<'_>, send: &Arrival, again_us: i64, 
         _ => return false,
     };
     let came_before = send.ended_us.is_some_and(|ended_us| ended_us < again_us);
-    came_before && is_clear(send) && !Known { row, story, faults }.has_trouble(from_us, again_us)
+    came_before
+        && is_clear(send)
+        && !Known { row, story, faults, until_us: again_us }.has_trouble(from_us, again_us)
 }
 
 /// What is known about one refund without refundd's own word.
@@ -79,6 +73,8 @@ struct Known<'a> {
     row: &'a Row,
     story: &'a Story<'a>,
     faults: &'a [Fault],
+    /// Only what happened until then is a cause.
+    until_us: i64,
 }
 
 impl Known<'_> {
@@ -93,7 +89,11 @@ impl Known<'_> {
 
     /// Whether an answer to a send or to an inquiry says this.
     fn says(&self, says: BankSays) -> bool {
-        self.requests().any(|request| request.told() == says)
+        self.requests().any(|request| self.has_told(request, says))
+    }
+
+    fn has_told(&self, request: &Arrival, says: BankSays) -> bool {
+        request.told() == says && request.ended_us.is_none_or(|ended_us| ended_us <= self.until_us)
     }
 
     /// Whether an answer may have been lost, or its outcome may not have been written.
@@ -123,15 +123,17 @@ impl Known<'_> {
         let is_claimable = self.story.sends.last().is_none_or(|last| {
             let is_resent = matches!(self.row.channel.on_unknown, OnUnknown::Resend { .. });
             (is_resent && last.told() == BankSays::Rejected)
-                || self.story.is_disproved(last, self.row.channel, i64::MAX)
+                || self.story.is_disproved(last, self.row.channel, self.until_us)
         });
-        is_claimable && self.has_trouble(self.row.created_us - LINGERS_US, i64::MAX)
+        is_claimable && self.has_trouble(self.row.created_us - LINGERS_US, self.until_us)
     }
 
     /// Whether a person has something to decide. Where refundd asks the bank, doubt alone goes to nobody.
     fn may_be_shown(&self) -> bool {
         // The bank has it, in an answer that may have come too late to move the refund.
-        let has = |request: &Arrival| matches!(request.told(), BankSays::Executed | BankSays::Pending);
+        let has = |request: &Arrival| {
+            [BankSays::Executed, BankSays::Pending].iter().any(|says| self.has_told(request, *says))
+        };
         let asks = self.row.channel.inquiry.is_some();
         self.says(BankSays::AnotherAmount)
             || self.was_left_behind()
@@ -143,7 +145,9 @@ impl Known<'_> {
     fn was_left_behind(&self) -> bool {
         let first_us = self.story.sends.first().map_or(self.row.created_us, |send| send.at_us);
         let moved = |fault: &Fault| {
-            fault.kind == "channel moved to another bank" && fault.healed_us >= first_us - LINGERS_US
+            fault.kind == "channel moved to another bank"
+                && fault.healed_us >= first_us - LINGERS_US
+                && fault.from_us <= self.until_us
         };
         self.row.channel.moves
             && self.faults.iter().any(moved)

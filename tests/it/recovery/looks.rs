@@ -75,7 +75,15 @@ async fn refunds_that_may_not_be_sent_again_are_asked_about_where_the_bank_can_b
     scratch.publish("acme").await;
     scratch.insert("acme", "R-", 3).await;
     send_again(&scratch, "id = 2").await;
-    scratch.sql("update refundd.channels set inquires = true").await;
+    scratch
+        .sql(
+            "insert into refundd.addresses (channel, endpoint, inquiry, published_by)
+             values ('acme', 'http://127.0.0.1:8/', 'http://127.0.0.1:8/', 'test')",
+        )
+        .await;
+    scratch
+        .sql("update refundd.channels set inquires = true, address = (select max(a.address) from refundd.addresses a)")
+        .await;
     let mut recovery = recovery_of(&scratch).await;
     assert_eq!(recovery.pass().await.unwrap().shown, 0);
     let planned = "select string_agg(id::text, ' ') from refundd.refunds where inquire_at is not null and state = 'unknown'";
