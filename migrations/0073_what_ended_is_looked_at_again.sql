@@ -72,7 +72,10 @@ create or replace trigger refunds_decided_or_cancelled_are_events after update o
 -- table counting anew takes long. A database whose clock was ever set back so far is counted anew once, at the first call.
 alter table refundd.ended_until add column if not exists steps_seen bigint not null default 0;
 
-comment on column refundd.ended_until.steps_seen is 'The last step of refundd.clock_steps that was known when all was last counted anew.';
+update refundd.ended_until set steps_seen = coalesce((select max(s.step) from refundd.clock_steps s), 0);
+
+comment on column refundd.ended_until.steps_seen is
+    'The last step of refundd.clock_steps that was known when all was last counted anew, or when this column was added.';
 
 -- As before (migration 0065), and anew after steps back that nodes noted.
 create or replace function refundd.count_ended() returns void

@@ -89,6 +89,32 @@ async fn what_ends_after_postgres_was_set_back_is_counted_like_all_else() {
     assert_eq!(census().await, [3, 1]);
 }
 
+async fn note_step(scratch: &Scratch, step: i64, by: &str) {
+    scratch
+        .sql(&format!(
+            "insert into refundd.clock_steps (step, step_by, before, node, witness) values ({step}, '{by}', now(), 'a', 'monotonic')"
+        ))
+        .await;
+}
+
+#[tokio::test]
+async fn an_upgrade_counts_nothing_anew_and_steps_back_after_it_do() {
+    let scratch = Scratch::with_refunds(1).await;
+    // No refund ended: a count that counts anew forgets this total.
+    scratch
+        .sql("insert into refundd.ended (channel, state, n) values ('acme', 'failed', 7) on conflict (channel, state) do update set n = 7")
+        .await;
+    note_step(&scratch, 1, "-2 hours").await;
+    scratch.sql("alter table refundd.ended_until drop column steps_seen").await;
+    let migration = include_str!("../../migrations/0073_what_ended_is_looked_at_again.sql");
+    sqlx::raw_sql(migration).execute(&mut scratch.connect().await).await.unwrap();
+    for (step, total) in [(2, 7), (3, 0)] {
+        note_step(&scratch, step, "-40 seconds").await;
+        scratch.store.count_ended().await.unwrap();
+        assert_eq!(counted_for_good(&scratch).await, total, "step {step}");
+    }
+}
+
 #[tokio::test]
 async fn what_ended_during_a_step_back_that_no_count_met_is_counted_like_all_else() {
     let scratch = Scratch::with_refunds(1).await;
@@ -103,15 +129,8 @@ async fn what_ended_during_a_step_back_that_no_count_met_is_counted_like_all_els
     end(&scratch, 1, "failed", "150 seconds").await;
     scratch.store.count_ended().await.unwrap();
     assert_eq!(failed().await, 0, "nobody has noted the step yet");
-    let noted = async |step: i64, by: &str| {
-        scratch
-            .sql(&format!(
-                "insert into refundd.clock_steps (step, step_by, before, node, witness) values ({step}, '{by}', now(), 'a', 'monotonic')"
-            ))
-            .await;
-    };
-    noted(1, "-150 seconds").await;
-    noted(2, "150 seconds").await;
+    note_step(&scratch, 1, "-150 seconds").await;
+    note_step(&scratch, 2, "150 seconds").await;
     until("it is counted for good", async || {
         scratch.store.count_ended().await.unwrap();
         assert_eq!(failed().await, 1);
@@ -119,7 +138,7 @@ async fn what_ended_during_a_step_back_that_no_count_met_is_counted_like_all_els
     })
     .await;
     // A small step is no reason to read the whole table again, and no step is a reason twice.
-    noted(3, "-2 seconds").await;
+    note_step(&scratch, 3, "-2 seconds").await;
     for _ in 0..3 {
         scratch.store.count_ended().await.unwrap();
         assert_eq!((failed().await, counted_for_good(&scratch).await), (1, 1));
