@@ -12,9 +12,10 @@ alter table refundd.proposals
 
 -- As before (migration 0036), and `review` for what has failed or was cancelled. From `unknown` and `accepted` it stays closed: it would end
 -- the inquiries, and it would be a way from `unknown` to `ready`.
--- Programs were told that a cancelled refund is never sent, and may have paid in another way since. So a refund that people reopened
--- after it was cancelled never becomes `ready`, also not by way of `failed`. The line of the reopening says so, and it stays in the
--- journal while the refund has not ended.
+-- Programs were told that a cancelled refund is never sent, and may have paid in another way since. So a refund that was reopened after it
+-- was cancelled never becomes `ready`, also not by way of `failed`. People reopen it, and so does a trigger, when an answer comes late
+-- (late_evidence_makes_a_version). The line of the cancellation says so, and so does the line of a person's reopening if the month of the
+-- first one was dropped. They stay in the journal while the refund has not ended.
 create or replace function refundd.decision_is_allowed(r refundd.refunds, next text, seen integer, not_executed boolean) returns boolean
 language sql stable set search_path = pg_catalog, pg_temp as $$
     select (r.version = seen or (seen is null and next = 'succeeded'))
@@ -23,7 +24,8 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
        and (next <> 'review' or r.state in ('failed', 'cancelled'))
        and (next <> 'ready' or not_executed or not refundd.may_have_been_executed(r.state, r.uncertain_at, r.first_sent_at, r.reason))
        and (next <> 'ready' or not exists (select from refundd.attempts a
-                                            where a.refund_id = r.id and a.kind = 'manual' and a.code = 'reopened_cancelled'))
+                                            where a.refund_id = r.id and a.kind = 'manual'
+                                              and (a.code = 'reopened_cancelled' or a.moved_to = 'cancelled')))
 $$;
 
 -- As before (migration 0062), and the line of a decision of `review` says which state it left: `reopened_failed` or `reopened_cancelled`.
@@ -69,7 +71,8 @@ create or replace trigger refunds_decided_or_cancelled_are_events after update o
 -- called next. That time trails by more than two minutes. So after a step back of just that length, or after a longer one that was undone
 -- before the next call, some refunds ended before that time and were never counted. Nodes note each step that they see, also one that was
 -- undone since. Now notes of steps back that sum up to a minute let all be counted anew. Smaller ones cannot reach that time, and in a long
--- table counting anew takes long. A database whose clock was ever set back so far is counted anew once, at the first call.
+-- table counting anew takes long. Steps that were noted before this migration let nothing be counted anew: an upgrade reads no long table,
+-- and the totals stay as they were. The runbook says how the owner lets all be counted anew.
 alter table refundd.ended_until add column if not exists steps_seen bigint not null default 0;
 
 update refundd.ended_until set steps_seen = coalesce((select max(s.step) from refundd.clock_steps s), 0);

@@ -3,7 +3,9 @@
 -- It was also cancelled as never sent, and its owner refunded it another way.
 
 -- From now on such a refund goes to a person. A trigger knows no policy, and `ready` to `unknown` is no legal move. A refund that is being
--- sent again is uncertain: what comes of that send says nothing about the lost one.
+-- sent again is uncertain: what comes of that send says nothing about the lost one. If the refund was sent again, it may be paid twice, and
+-- an event says so.
+-- The reason of a refund that was settled before it goes to a person stays behind the new one: somebody may have paid in another way.
 
 -- As before (migration 0071), and a request under a claim that a failover lost makes its refund uncertain.
 create or replace function refundd.late_evidence_makes_a_version() returns trigger
@@ -28,7 +30,8 @@ begin
     -- Whoever holds the row may be about to make it `ready`, or to end it: wait, and look at what it is then.
     select * into r from refundd.refunds f where f.id = new.refund_id for no key update;
     -- Whether a failover lost the claim of this request. Each claim raises the row's epoch, and no statement lowers it. So a line with a
-    -- higher epoch, or a late line with the epoch of another claim, has no other cause. The line of a lapsed lease is not another claim's.
+    -- higher epoch, or a late line with the epoch of another claim, has no other cause. The line of a lapsed lease is another claim's only
+    -- if it is of another process.
     -- A send that the bank rejected is uncertain no more, but its refund is not simply sent again.
     is_lost := case new.kind
         when 'inquiry' then new.lease_epoch > r.lease_epoch
@@ -36,7 +39,8 @@ begin
             and (new.lease_epoch > r.lease_epoch or (r.state = 'sending' and new.lease_epoch = r.lease_epoch)
                  or exists (select from refundd.attempts l
                              where l.refund_id = r.id and l.id <> new.id and l.kind = 'send' and l.lease_epoch = new.lease_epoch
-                               and l.code is distinct from 'lease_lapsed' and (l.node <> new.node or l.permit is distinct from new.permit)))
+                               and (l.code is distinct from 'lease_lapsed' or not starts_with(l.node || '/', new.node || '/'))
+                               and (l.node <> new.node or l.permit is distinct from new.permit)))
         else false end and (r.state = 'ready' or new.outcome not in ('rejected', 'not_executed'));
     is_another := coalesce(said_ref <> r.bank_ref, false);
     if is_another then
@@ -55,7 +59,8 @@ begin
         else false end;
     if is_shown then
         update refundd.refunds f
-           set version = f.version + 1, state = 'review', settled_at = null, reason = said, bank_ref = coalesce(f.bank_ref, said_ref),
+           set version = f.version + 1, state = 'review', settled_at = null, bank_ref = coalesce(f.bank_ref, said_ref),
+               reason = case when f.state in ('failed', 'cancelled') then left(concat_ws('; before: ', said, f.reason), 1000) else said end,
                -- The bank may have known the request id since the lost send.
                first_sent_at = case when is_lost and new.kind = 'send' then least(f.first_sent_at, new.started_at) else f.first_sent_at end
          where f.id = r.id returning f.* into r;
@@ -69,8 +74,10 @@ begin
                                    -- The grace of "not found" begins anew, as after each send.
                                    when is_lost and f.state = 'unknown' then clock_timestamp()
                                    else f.uncertain_at end,
-               -- Lists of reviews show the reason, and people decide by it.
-               reason = case when (is_had or is_lost) and f.state = 'review' then left(concat_ws('; before: ', said, f.reason), 1000) else f.reason end
+               -- Lists of reviews show the reason, and people decide by it. While a refund is sent, it has no other reason. What ends the
+               -- send adds it to its own (settle.sql, lapse.sql).
+               reason = case when ((is_had or is_lost) and f.state = 'review') or (is_lost and f.state = 'sending')
+                             then left(concat_ws('; before: ', said, f.reason), 1000) else f.reason end
          where f.id = new.refund_id;
         -- A line that made the refund `ready` says that no send until then was executed. This answer says that one was, and the refund was
         -- sent again since. A resend by policy has no such line before it: the bank knows the key and pays once. Nor are two answers with
@@ -81,6 +88,7 @@ begin
         is_second := new.kind = 'send' and new.outcome in ('succeeded', 'accepted') and r.state in ('sending', 'unknown', 'accepted', 'succeeded')
             and (said_ref = r.bank_ref) is not true
             and ((r.state = 'sending' and new.lease_epoch >= r.lease_epoch)
+                 or (is_lost and (r.state in ('unknown', 'accepted') or new.lease_epoch > r.lease_epoch))
                  or exists (select from refundd.attempts l
                              where l.refund_id = r.id and l.id <> new.id and l.kind = 'send' and l.outcome in ('succeeded', 'accepted')
                                and l.lease_epoch = new.lease_epoch and (l.node <> new.node or l.permit is distinct from new.permit))
@@ -95,6 +103,9 @@ begin
             when r.state in ('succeeded', 'sending') and is_another then 'the bank says too late that it has this refund under another reference: it may be paid twice'
             when is_second then 'the bank says too late that it ' || case new.outcome when 'accepted' then 'took' else 'executed' end
                                 || ' an earlier send, too: it may be paid twice'
+            -- Also while the next send is open: its answer says nothing about this one, and an answer "executed" shows the refund to nobody.
+            when is_lost and not is_had and r.state in ('sending', 'unknown', 'accepted', 'succeeded')
+                then 'a failover of Postgres lost the claim of an earlier send, which may have been executed, too: it may be paid twice'
             when r.state <> 'succeeded' then null
             when is_mixed_up then 'the bank''s late answer is about another refund, amount or reference'
             when new.outcome = 'rejected' and exists (select from refundd.attempts d where d.refund_id = r.id and d.kind = 'manual' and d.moved_to = 'succeeded')

@@ -233,7 +233,10 @@ async fn the_nodes_role_erases_and_forges_no_evidence() {
 #[tokio::test]
 async fn a_claim_that_is_taken_back_leaves_a_line_that_the_database_writes() {
     let scratch = with_evidence().await;
-    assert_eq!(scratch.store.unclaim(&[RefundId(7)], "a").await.unwrap(), 1);
+    let mut node = PgConnection::connect(&scratch.database_url).await.unwrap();
+    node.execute("update refundd.refunds set state = 'ready', attempts = 0, lease_node = null, lease_until = null where id = 7")
+        .await
+        .unwrap();
     assert_eq!(scratch.text("select state from refundd.refunds where id = 7").await, "ready");
     let kept = scratch.store.evidence(RefundId(7)).await.unwrap();
     let line = kept.last().unwrap();

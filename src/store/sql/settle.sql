@@ -32,7 +32,9 @@ with outcomes as (
                                    else 'claim_lost: a failover of Postgres lost the claim of an earlier send, which may have been executed. What came of this one: ' end
                               || t.outcome
                          when t.next in ('succeeded', 'accepted') and r.bank_ref <> t.bank_ref
-                         then 'bank_ref_differs: the bank said of an earlier send ' || r.bank_ref || ', and of this one ' || t.bank_ref else t.reason end,
+                         then 'bank_ref_differs: the bank said of an earlier send ' || r.bank_ref || ', and of this one ' || t.bank_ref
+                         -- While a refund is sent, its reason says that a failover lost the claim of an earlier send.
+                         else left(t.reason || coalesce('; before: ' || r.reason, ''), 1000) end,
            -- The bank cannot remember a request id of which no byte left.
            first_sent_at = case when not t.is_first or t.started_ago_us is not null or r.uncertain_at is not null then r.first_sent_at end,
            inquire_at = now() + t.inquire_us * interval '1 microsecond',

@@ -1,7 +1,8 @@
 -- unclaim: takes a claim back. The node did not see whether the claim committed, so it sent none of the refunds. The lease names
 -- the claim: this statement ends no other lease, not even a later one of the same node.
--- For nodes with a role of their own a trigger writes the line, whatever the state is. For the owner, a refund that a trigger
--- shows to a person instead is a change, and the feed reads changes from the journal.
+-- Each claim that is taken back leaves a line, so that the late line of a claim with the same epoch, which a failover lost, is told
+-- apart from it (late_evidence_makes_a_version). The feed reads changes from the journal, too. The trigger that writes such a line for
+-- nodes finds this one and writes none (moves_are_in_the_journal).
 -- :ids      the refunds of the claim
 -- :holder   the lease of the claim
 with back as (
@@ -20,6 +21,6 @@ with back as (
     insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, moved_to, code, message)
     select id, channel, 'send', attempts + 1, lease_epoch, :holder, 'not_executed', state, 'taken_back',
            'the claim was taken back, and no request was made'
-      from back where state = 'review'
+      from back
 )
 select id from back

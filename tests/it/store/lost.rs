@@ -1,12 +1,19 @@
 //! Sends under claims that a failover of Postgres lost: their refunds are not simply sent again.
 
+use refundd::caller::Names;
 use refundd::refund::{Outcome, RefundId, State};
-use refundd::store::{Claimed, RecoveryMove, Settled};
+use refundd::store::{Cancelled, Canceller, Claimed, Decided, RecoveryMove, Settled, Store};
 
 use super::{claim, limited_scratch_with, settled, unlimited};
 use crate::harness::Scratch;
 
 const ROW: &str = "select concat_ws(' ', state, split_part(reason, ':', 1)) from refundd.refunds";
+
+const REASON: &str = "select reason from refundd.refunds";
+
+/// The states in which events found the refund.
+const EVENTS: &str = "select coalesce(string_agg(before ->> 'state', ' ' order by event_id), '')
+                        from refundd.events where kind = 'late_answer_differs'";
 
 /// A send of which no byte left.
 fn unsent(claimed: &Claimed, outcome: Outcome) -> Settled {
@@ -34,6 +41,16 @@ async fn lost_and_next() -> (Scratch, Claimed, Claimed) {
 /// The node of the lost claim writes what came of its send.
 async fn write_late(scratch: &Scratch, late: Settled) {
     assert!(scratch.store.settle("a", &[late], false).await.unwrap().is_empty());
+}
+
+async fn settle_next(scratch: &Scratch, next: &Claimed, outcome: Outcome) {
+    let settled = [settled(next, outcome)];
+    assert_eq!(scratch.store.settle("b", &settled, false).await.unwrap(), [RefundId(1)]);
+}
+
+async fn lapse(scratch: &Scratch) {
+    scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
+    assert_eq!(scratch.store.recover(RecoveryMove::Lapse, 1, &[]).await.unwrap().len(), 1);
 }
 
 async fn uncertain(scratch: &Scratch) -> i64 {
@@ -86,18 +103,79 @@ async fn a_next_claim_that_is_taken_back_leaves_its_refund_uncertain() {
     let (scratch, lost, _) = lost_and_next().await;
     write_late(&scratch, settled(&lost, Outcome::Unknown)).await;
     assert_eq!(scratch.store.unclaim(&[RefundId(1)], "b").await.unwrap(), 1);
-    assert_eq!(scratch.count(State::Unknown).await, 1);
+    assert_eq!(scratch.text(ROW).await, "unknown claim_lost");
     assert_eq!(uncertain(&scratch).await, 1);
+}
+
+#[tokio::test]
+async fn the_reason_of_the_next_send_names_the_lost_claim_too() {
+    for is_lapsed in [false, true] {
+        let (scratch, lost, next) = lost_and_next().await;
+        write_late(&scratch, settled(&lost, Outcome::Unknown)).await;
+        if is_lapsed {
+            lapse(&scratch).await;
+        } else {
+            settle_next(&scratch, &next, Outcome::Unknown).await;
+        }
+        let reason = scratch.text(REASON).await;
+        let own = if is_lapsed { "lease_lapsed: b did not settle in time" } else { "unmapped: test" };
+        assert!(reason.starts_with(&format!("{own}; before: claim_lost: ")), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_is_lost_is_recognised_by_the_line_of_the_next_one_also_if_that_sent_nothing() {
+    for over in ["taken back", "taken back by the owner", "lapsed"] {
+        let (scratch, lost, _) = lost_and_next().await;
+        if over == "lapsed" {
+            lapse(&scratch).await;
+            // The bank does not have it.
+            scratch.sql("update refundd.refunds set state = 'ready', due_at = now()").await;
+        } else {
+            let is_owner = over == "taken back by the owner";
+            let url = if is_owner { &scratch.owner_url } else { &scratch.database_url };
+            let store = Store::open(url, None, 1).unwrap();
+            assert_eq!(store.unclaim(&[RefundId(1)], "b").await.unwrap(), 1);
+        }
+        assert_eq!(scratch.count(State::Ready).await, 1, "{over}");
+        write_late(&scratch, settled(&lost, Outcome::Unknown)).await;
+        assert_eq!(scratch.text(ROW).await, "review claim_lost", "{over}");
+    }
+}
+
+#[tokio::test]
+async fn two_sends_of_which_one_is_unknown_are_an_event_in_either_order() {
+    for (outcome, state) in [(Outcome::Succeeded, State::Succeeded), (Outcome::Accepted, State::Accepted)] {
+        for found in [State::Sending, state] {
+            let (scratch, lost, next) = lost_and_next().await;
+            let late = settled(&lost, Outcome::Unknown);
+            if found == State::Sending {
+                write_late(&scratch, late).await;
+                settle_next(&scratch, &next, outcome.clone()).await;
+            } else {
+                settle_next(&scratch, &next, outcome.clone()).await;
+                write_late(&scratch, late).await;
+            }
+            assert_eq!(scratch.text(EVENTS).await, found.as_str());
+            assert_eq!(scratch.count(state).await, 1, "it stays so");
+        }
+    }
+
+    // The inquiry about the next send may find either payment.
+    for outcome in [Outcome::Unknown, Outcome::Succeeded] {
+        let (scratch, lost, _) = lost_and_next().await;
+        lapse(&scratch).await;
+        scratch.sql("update refundd.refunds set inquire_at = now() + interval '1 minute'").await;
+        write_late(&scratch, settled(&lost, outcome)).await;
+        assert_eq!(scratch.text(EVENTS).await, "unknown");
+    }
 }
 
 #[tokio::test]
 async fn a_refund_goes_to_a_person_also_if_the_next_claim_is_over_before_the_line_of_the_lost_one() {
     for (outcome, state) in [(Outcome::NotExecuted, State::Ready), (Outcome::Rejected, State::Failed)] {
         let (scratch, lost, next) = lost_and_next().await;
-        assert_eq!(
-            scratch.store.settle("b", &[settled(&next, outcome)], false).await.unwrap(),
-            [RefundId(1)]
-        );
+        settle_next(&scratch, &next, outcome).await;
         assert_eq!(scratch.count(state).await, 1);
         write_late(&scratch, settled(&lost, Outcome::Unknown)).await;
         assert_eq!(scratch.text(ROW).await, "review claim_lost", "{state:?}");
@@ -119,6 +197,25 @@ async fn a_refund_that_was_cancelled_as_never_sent_goes_to_a_person_if_it_was_se
 }
 
 #[tokio::test]
+async fn a_cancelled_refund_that_a_late_line_reopens_is_never_sent_and_shows_why_it_was_cancelled() {
+    let (scratch, lost) = lost_claim().await;
+    let (name, why) = (Some("ann".to_owned()), Some("paid in cash".to_owned()));
+    let ann = Canceller { name, why, ..Canceller::producer(Names::All) };
+    let cancelled = scratch.store.cancel(RefundId(1), None, &ann).await.unwrap();
+    assert!(matches!(cancelled, Cancelled::Now(_)), "{cancelled:?}");
+    write_late(&scratch, settled(&lost, Outcome::Unknown)).await;
+    assert_eq!(scratch.text(ROW).await, "review claim_lost");
+    let reason = scratch.text(REASON).await;
+    assert!(reason.ends_with("; before: cancelled by ann: paid in cash"), "{reason}");
+    let ready = async || scratch.decide(RefundId(1), State::Ready, "acme has no such refund", "bob").await;
+    assert!(matches!(ready().await, Decided::WasCancelled(_)));
+    // Nor by the way round, first called failed.
+    let failed = scratch.decide(RefundId(1), State::Failed, "acme has no such refund", "bob").await;
+    assert!(matches!(failed, Decided::Done(_)), "{failed:?}");
+    assert!(matches!(ready().await, Decided::WasCancelled(_)));
+}
+
+#[tokio::test]
 async fn the_grace_of_an_unknown_refund_begins_anew_with_the_line_of_a_lost_claim() {
     let (scratch, lost) = lost_claim().await;
     scratch.sql("update refundd.refunds set state = 'sending', lease_node = 'b', lease_until = now()").await;
@@ -134,8 +231,7 @@ async fn the_grace_of_an_unknown_refund_begins_anew_with_the_line_of_a_lost_clai
 async fn a_late_line_of_a_claim_that_nobody_lost_raises_the_version_alone() {
     let scratch = limited_scratch_with(1).await;
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
-    scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
-    assert_eq!(scratch.store.recover(RecoveryMove::Lapse, 1, &[]).await.unwrap().len(), 1);
+    lapse(&scratch).await;
     // The bank does not have it.
     scratch.sql("update refundd.refunds set state = 'ready', due_at = now()").await;
     let version = "select version::bigint from refundd.refunds";

@@ -28,6 +28,9 @@ async fn a_refund_whose_claims_were_all_taken_back_was_never_sent() {
             assert_eq!(scratch.number(SENT).await, 0, "owner: {is_owner}");
         }
         assert_eq!(scratch.count(State::Ready).await, 1);
+        let lines = "select string_agg(concat_ws(' ', number, node, code, moved_to, message), ', ' order by id) from refundd.attempts";
+        let line = "1 a taken_back ready the claim was taken back, and no request was made";
+        assert_eq!(scratch.text(lines).await, format!("{line}, {line}"), "owner: {is_owner}");
     }
 }
 

@@ -20,12 +20,12 @@ const LOOK_TEXT: &str = "
 const SPENT_TEXT: &str =
     "select limit_name, count(*) from refundd.permits where refund_id = $1::bigint group by 1";
 
-/// Reads how many sends the journal has of each refund.
-const KEPT_TEXT: &str = "select refund_id, count(*) from refundd.attempts where kind = 'send' group by 1";
+/// Reads how many sends the journal has of each refund. A claim that was taken back sent nothing.
+const KEPT_TEXT: &str = "select refund_id, count(*) from refundd.attempts where kind = 'send' and code is distinct from 'taken_back' group by 1";
 
 /// Reads the leases that have more than one line of a kind in the journal.
 const KEPT_TWICE_TEXT: &str = "
-    select refund_id, lease_epoch::bigint from refundd.attempts where code <> 'lease_lapsed' and kind in ('send', 'inquiry')
+    select refund_id, lease_epoch::bigint from refundd.attempts where code not in ('lease_lapsed', 'taken_back') and kind in ('send', 'inquiry')
      group by 1, 2, kind, case kind when 'inquiry' then number end having count(*) > 1";
 
 /// Reads the retired channels.
