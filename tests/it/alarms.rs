@@ -101,7 +101,7 @@ fn every_alarm_has_an_entry_in_the_runbook_and_a_test_in_which_it_fires() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let anchors = crate::docs::anchors(&read("docs/runbook.md"));
-    let tests: String = ["banks", "channels", "refunds", "saves", "servers"]
+    let tests: String = ["banks", "channels", "refunds", "saves", "scrapes", "servers"]
         .map(|name| read(&format!("tests/it/alarms/{name}.rs")))
         .concat();
     let histories = read("tests/it/alarms/histories.rs");

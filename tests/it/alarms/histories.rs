@@ -37,6 +37,7 @@ fn a_failover_of_postgres_or_a_restart_of_the_node_ends_no_alarm_and_a_true_zero
         ("RefunddProposalWaits", "refundd_proposals_waiting{channel=\"acme\"}", 1),
         ("RefunddJournalUnsealed", "refundd_journal_unsealed_seconds", 400),
         ("RefunddNotifyLate", "refundd_notify_lag_seconds", 400),
+        ("RefunddCountsFail", "refundd_postgres_up 1\nrefundd_census_age_seconds", 1000),
     ] {
         let page = |value| format!("refundd_channel_nodes{{channel=\"acme\"}} 1\n{gauge} {value}");
         let mut history = minutes(1, &page(value));
@@ -49,6 +50,15 @@ fn a_failover_of_postgres_or_a_restart_of_the_node_ends_no_alarm_and_a_true_zero
         history.push(scrape(&page(0)));
         assert!(!holds(alert, history), "{alert} goes on although its gauge is 0");
     }
+}
+
+#[test]
+fn a_count_that_is_old_rings_only_while_postgres_answers() {
+    let finds = |page: &str| holds("RefunddCountsFail", minutes(20, page));
+    assert!(finds("refundd_postgres_up 1\nrefundd_census_age_seconds 901"));
+    assert!(!finds("refundd_postgres_up 1\nrefundd_census_age_seconds 600"), "counts may be five minutes apart");
+    assert!(!finds("refundd_postgres_up 0\nrefundd_census_age_seconds 901"), "another rule says so");
+    assert!(!finds("refundd_postgres_up 0"), "another rule says so");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::LIMITED;
 use super::channels::node_around;
+use super::watch::Watch;
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until};
 
@@ -72,6 +73,22 @@ async fn a_count_that_fails_leaves_the_last_one_on_the_page_with_its_age() {
     .await;
     assert_eq!(node.get("/v1/channels").await.status, 200);
     lock.rollback().await.unwrap();
+    node.stop().await;
+}
+
+/// All else is well, also what suspends channels.
+#[tokio::test]
+async fn a_node_whose_first_count_fails_rings_and_is_quiet_soon_after_a_count_succeeds() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", LIMITED).await;
+    scratch.sql("alter function refundd.counts() rename to counts_elsewhere").await;
+    let mut watch = Watch::on([&node]);
+    watch.fires("RefunddCountsFail").await;
+    let page = node.get("/metrics").await.text;
+    assert!(page.contains("refundd_postgres_up 1\n"), "{page}");
+    scratch.sql("alter function refundd.counts_elsewhere() rename to counts").await;
+    watch.is_quiet().await;
+    is_counted(&node).await;
     node.stop().await;
 }
 
