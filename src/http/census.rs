@@ -5,7 +5,7 @@
 //! counts once at a time. Then it waits ten times as long as the count took, times the number of living nodes.
 //! So all nodes together keep one connection busy for a tenth of the time, however many callers there are. A count that
 //! fails because it takes too long costs as much as one that works, so the node waits after it, too. Meanwhile the last good count
-//! stands in.
+//! stands in. While there is none, the node waits for half a minute at most.
 
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ use crate::store::{ChannelCensus, Suspended};
 /// The shortest and the longest time for which a count is kept.
 const LEAST: Duration = Duration::from_secs(2);
 const MOST: Duration = Duration::from_mins(5);
+/// The longest wait while no count has succeeded: a node without counts shows nobody its channels.
+const MOST_WITHOUT_COUNT: Duration = Duration::from_secs(30);
 /// While counting fails, callers get no count that is older. A metrics page says how old its count is, and may show any.
 const TOO_OLD: Duration = Duration::from_mins(10);
 
@@ -37,8 +39,10 @@ pub(super) struct CensusCache {
 #[derive(Debug)]
 struct CountFailure {
     problem: Problem,
-    /// Postgres takes no statement at all, so the count cost it nothing.
+    /// Postgres takes no statement at all.
     is_away: bool,
+    /// The count cost Postgres nothing: it is away, or the count only waited for a lock.
+    is_free: bool,
 }
 
 /// A count that succeeded.
@@ -112,12 +116,15 @@ impl CensusCache {
                     *good.locked() = Some(GoodCount { census: Arc::new(census), began });
                     Ok(())
                 }
-                Err(error) => Err(CountFailure { is_away: error.is_away(), problem: Problem::from(error) }),
+                Err(error) => {
+                    let is_away = error.is_away();
+                    let is_free = is_away || error.is_a_lock();
+                    Err(CountFailure { is_away, is_free, problem: Problem::from(error) })
+                }
             })
         };
-        let rest = move |tried: &Result<(), CountFailure>, took| match tried {
-            Err(CountFailure { is_away: true, .. }) => LEAST,
-            _ => rest_after(took, last.locked().as_ref().map_or(1, GoodCount::nodes)),
+        let rest = move |tried: &Result<(), CountFailure>, took| {
+            rest_after_try(tried, took, last.locked().as_ref().map(GoodCount::nodes))
         };
         self.tried.read(count, rest, patience).await
     }
@@ -155,6 +162,15 @@ impl CensusCache {
     }
 }
 
+/// How long to rest after a count that took `took` and ended like this. `nodes` counted at the last good count, if there was one.
+fn rest_after_try(tried: &Result<(), CountFailure>, took: Duration, nodes: Option<usize>) -> Duration {
+    match (tried, nodes) {
+        (Err(CountFailure { is_free: true, .. }), _) => LEAST,
+        (_, Some(nodes)) => rest_after(took, nodes),
+        (_, None) => rest_after(took, 1).min(MOST_WITHOUT_COUNT),
+    }
+}
+
 /// How long to keep a count that took `took`, when `nodes` nodes count.
 fn rest_after(took: Duration, nodes: usize) -> Duration {
     let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).max(1);
@@ -172,5 +188,16 @@ mod tests {
         assert_eq!(rest_after(took, 20), Duration::from_secs(100));
         assert_eq!(rest_after(Duration::ZERO, 20), LEAST);
         assert_eq!(rest_after(took, 10_000), MOST);
+    }
+
+    #[test]
+    fn a_failed_count_that_cost_nothing_or_that_is_the_first_is_repeated_soon() {
+        let failed = |is_free| Err(CountFailure { problem: Problem::internal(), is_away: false, is_free });
+        let took = Duration::from_secs(30);
+        assert_eq!(rest_after_try(&failed(true), took, Some(20)), LEAST);
+        assert_eq!(rest_after_try(&failed(true), took, None), LEAST);
+        assert_eq!(rest_after_try(&failed(false), took, Some(20)), MOST);
+        assert_eq!(rest_after_try(&failed(false), took, None), MOST_WITHOUT_COUNT);
+        assert_eq!(rest_after_try(&Ok(()), took, Some(1)), MOST);
     }
 }
