@@ -228,11 +228,28 @@ mod tests {
     #[test]
     fn a_counter_whose_first_increase_rings_an_alarm_begins_at_zero() {
         let metrics = Metrics::new();
-        metrics.channel_begins(&ChannelName::new("acme").unwrap());
-        let page = metrics.page(&without_postgres(), PageFormat::PlainText);
+        let acme = ChannelName::new("acme").unwrap();
+        let page = |purpose| {
+            metrics.channel_begins(&acme, purpose);
+            metrics.page(&without_postgres(), PageFormat::PlainText)
+        };
+        let begins = |page: &str, counter: &str, labels: &str| {
+            let line = format!("refundd_{counter}_total{{channel=\"acme\"{labels}}} 0");
+            page.lines().any(|is| is == line)
+        };
+        let sends = page(Purpose::Send);
         for counter in ["late_answers_differ", "first_bytes_late"] {
-            let line = format!("refundd_{counter}_total{{channel=\"acme\"}} 0");
-            assert!(page.lines().any(|is| is == line), "{line} is missing: {page}");
+            assert!(begins(&sends, counter, ""), "{counter} is missing: {sends}");
+        }
+        for outcome in ["succeeded", "accepted", "rejected", "unknown"] {
+            let labels = format!(",outcome=\"{outcome}\"");
+            assert!(begins(&sends, "attempts", &labels), "{outcome} is missing: {sends}");
+        }
+        assert!(!sends.contains("refundd_inquiries_total{"), "the channel sends no inquiries: {sends}");
+        let inquiries = page(Purpose::Inquire);
+        for outcome in ["succeeded", "rejected"] {
+            let labels = format!(",outcome=\"{outcome}\"");
+            assert!(begins(&inquiries, "inquiries", &labels), "{outcome} is missing: {inquiries}");
         }
     }
 

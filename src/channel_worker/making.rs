@@ -76,7 +76,7 @@ impl<W: Work> ChannelWorker<W> {
         stop: CancellationToken,
     ) -> Self {
         let is_of_sends = W::PURPOSE == Purpose::Send;
-        node.metrics.channel_begins(&channel.name);
+        node.metrics.channel_begins(&channel.name, W::PURPOSE);
         ChannelWorker {
             waits: Waits::new(is_of_sends.then(|| node.status_report.meter(&channel.name))),
             effective_limits: EffectiveLimits::new(node.clone(), Arc::clone(&channel)),

@@ -207,9 +207,18 @@ impl Metrics {
     }
 
     /// Begins counters of a channel at 0: a counter that appears at 1 has no increase, and its alarm would not ring.
-    pub fn channel_begins(&self, channel: &ChannelName) {
+    pub fn channel_begins(&self, channel: &ChannelName, purpose: Purpose) {
         for counters in [&self.late_answers_differ, &self.bank.first_bytes_late] {
             counters.get_or_create_owned(&ByChannel { channel: channel.to_string() });
+        }
+        let begin = |counters: &Of<ByOutcome>, outcomes: &[&'static str]| {
+            for &outcome in outcomes {
+                counters.get_or_create_owned(&ByOutcome { channel: channel.to_string(), outcome });
+            }
+        };
+        match purpose {
+            Purpose::Send => begin(&self.attempts, &["succeeded", "accepted", "rejected", "unknown"]),
+            Purpose::Inquire => begin(&self.inquiries, &["succeeded", "rejected"]),
         }
     }
 

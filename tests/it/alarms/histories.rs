@@ -123,23 +123,32 @@ fn nothing_is_confirmed_while_attempts_end_and_none_says_what_the_bank_did() {
         let history = (0..80).map(|nth| page(outcome, nth, &more(nth))).collect();
         holds("RefunddNothingConfirmed", history)
     };
-    for outcome in ["unknown", "review", "not_executed"] {
+    for outcome in ["unknown", "review"] {
         assert!(finds(outcome, &|_| String::new()), "{outcome}");
     }
-    for outcome in ["succeeded", "accepted", "rejected", "handed_back", "asked_to_wait", "unauthorised"] {
+    for outcome in [
+        "succeeded",
+        "accepted",
+        "rejected",
+        "handed_back",
+        "asked_to_wait",
+        "unauthorised",
+        "not_executed",
+    ] {
         assert!(!finds(outcome, &|_| String::new()), "{outcome}");
     }
     // One refund in ten minutes is enough, and one of before is not.
-    let paid_at = |moment: usize| {
+    let once_at = |moment: usize, counter: &'static str, outcome: &'static str| {
         move |nth: usize| {
-            format!(
-                "refundd_attempts_total{{channel=\"acme\",outcome=\"succeeded\"}} {}\n",
-                u8::from(nth >= moment)
-            )
+            let count = u8::from(nth >= moment);
+            format!("refundd_{counter}_total{{channel=\"acme\",outcome=\"{outcome}\"}} {count}\n")
         }
     };
-    assert!(!finds("unknown", &paid_at(60)));
-    assert!(finds("unknown", &paid_at(20)));
+    for (counter, outcome) in [("attempts", "succeeded"), ("inquiries", "succeeded"), ("inquiries", "rejected")] {
+        assert!(!finds("unknown", &once_at(60, counter, outcome)), "{counter}, {outcome}");
+        assert!(finds("unknown", &once_at(20, counter, outcome)), "{counter}, {outcome}");
+    }
+    assert!(finds("unknown", &once_at(60, "inquiries", "pending")), "a bank may say it of an old refund");
     let suspended = |_: usize| "refundd_channel_suspended{channel=\"acme\",by=\"breaker\"} 1\n".to_owned();
     assert!(!finds("unknown", &suspended), "the breaker has a rule of its own");
 }
