@@ -110,7 +110,7 @@ pub use recovery_look::{LookPlace, Looked, RecoveryLook};
 pub use review::{Decided, Decision};
 pub use rights::{Excess, Lacking, SchemaFault};
 pub use roles::OtherRoles;
-pub use save::{SaveResult, Saved};
+pub use save::{NotSaved, SaveResult, Saved};
 pub use seals::{Head, Sealed};
 pub use second_person::{NeededFor, OtherRule};
 pub use settle::{LateAnswer, Settled};

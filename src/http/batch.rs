@@ -1,7 +1,8 @@
 //! Batches: saves up to 10,000 refunds from a JSON array or from NDJSON, with one result for each.
 //!
 //! A wrong refund does not stop the others, and a caller may repeat the whole batch unchanged. One commit saves all
-//! correct refunds. So either all their results are true, or the answer is a 503 and promises nothing.
+//! correct refunds. So either all their results are true, or the answer is a 503 and promises nothing. An item that has a 503 of its
+//! own promises nothing, either.
 //!
 //! Two refunds with one refund ref in a batch are saved in their order, as if they had come one by one.
 
@@ -12,7 +13,6 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
 use serde_json::Value;
 use tracing::Instrument;
 
@@ -20,31 +20,15 @@ use super::body::{self, BodyKind};
 use super::who::OrderRefused;
 use super::{Api, Problem, Who, problem, save, to_the_end};
 use crate::node::running::Running;
-use crate::refund::draft::{Draft, DraftLaws, FieldError, RefusedDraft, card_numbers_refused};
-use crate::refund::{ChannelName, NewRefund, RefundId, State as RefundState, TraceParent, card, text};
-use crate::store::Saved;
+use crate::refund::draft::{Draft, DraftLaws, FieldError, RefusedDraft};
+use crate::refund::{ChannelName, NewRefund, TraceParent, card, text};
+use results::{ItemResult, answer_repeats, not_saved, result_of};
 
 mod items;
+mod results;
 
 /// The most errors that are listed for one refund. Otherwise the answer could be many times as large as the batch.
 const MOST_ERRORS: usize = 8;
-
-/// What became of one refund of a batch.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct ItemResult {
-    /// Its place in the batch, from 0.
-    index: usize,
-    /// Null if the refund ref could not be read.
-    refund_ref: Option<String>,
-    /// The HTTP status that a single POST of the refund would get.
-    status: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<RefundId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<RefundState>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<FieldError>,
-}
 
 /// `POST /v1/refunds/batch`.
 pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> Result<Response, Problem> {
@@ -61,7 +45,7 @@ pub(super) async fn many(State(api): State<Api>, who: Who, request: Request) -> 
         let (mut results, refused) = save_all(&api, &who, bytes, kind, parent).await?;
         // The look waits for the caller's own lists, and batches of other callers must not wait for them.
         place.leave_to_others();
-        answer_repeats(&api, &who, &mut results, refused).await?;
+        answer_repeats(&api, &who, &mut results, refused).await;
         Ok::<_, Problem>(written(&results, kind)?.into_response())
     };
     to_the_end(work.in_current_span()).await?
@@ -93,7 +77,7 @@ async fn save_all(
         {
             results.push(match saved {
                 Ok(saved) => result_of(index, refund_ref, channel.as_str(), amount_minor, &saved, api, who),
-                Err(why) => refused_by_database(index, refund_ref, why),
+                Err(why) => not_saved(index, refund_ref, &why),
             });
         }
         results.sort_unstable_by_key(|result| result.index);
@@ -190,95 +174,6 @@ fn checked(item: &[u8], orders: &Orders) -> Result<NewRefund, Wrong> {
             Err(Wrong { readable: Some(Box::new(refund)), ..wrong })
         }
     }
-}
-
-/// Answers each refused item that repeats a saved refund as a repeat: the laws are stricter since.
-async fn answer_repeats(
-    api: &Api,
-    who: &Who,
-    results: &mut [ItemResult],
-    refused: Vec<(usize, NewRefund)>,
-) -> Result<(), Problem> {
-    let (places, refunds): (Vec<usize>, Vec<NewRefund>) = refused.into_iter().unzip();
-    for (nth, refund) in save::saved_before(api, who, refunds).await? {
-        // The results are in the order of the batch.
-        let Ok(at) = results.binary_search_by_key(&places[nth], |result| result.index) else { continue };
-        results[at] = ItemResult {
-            index: places[nth],
-            refund_ref: Some(refund.refund_ref),
-            status: StatusCode::OK.as_u16(),
-            id: Some(refund.id),
-            state: Some(refund.state),
-            errors: Vec::new(),
-        };
-    }
-    Ok(())
-}
-
-/// The result of one refund that only the database refuses.
-fn refused_by_database(index: usize, refund_ref: String, why: String) -> ItemResult {
-    ItemResult {
-        index,
-        refund_ref: Some(refund_ref),
-        status: StatusCode::UNPROCESSABLE_ENTITY.as_u16(),
-        id: None,
-        state: None,
-        errors: vec![save::database_refuses(why)],
-    }
-}
-
-/// The result of one refund that the store has answered.
-fn result_of(
-    index: usize,
-    refund_ref: String,
-    channel: &str,
-    amount_minor: i64,
-    saved: &Saved,
-    api: &Api,
-    who: &Who,
-) -> ItemResult {
-    let mut result = ItemResult {
-        index,
-        refund_ref: Some(refund_ref),
-        status: 0,
-        id: None,
-        state: None,
-        errors: Vec::new(),
-    };
-    let status = match saved {
-        Saved::Created(refund) | Saved::Same(refund) => {
-            (result.id, result.state) = (Some(refund.id), Some(refund.state));
-            if matches!(saved, Saved::Created(_)) { StatusCode::CREATED } else { StatusCode::OK }
-        }
-        Saved::Conflict { id, channel: saved_in, differs } => {
-            result.id = save::visible(who, *id, saved_in);
-            // Nothing is said of a refund that does not exist for the caller.
-            let message = match result.id {
-                Some(id) => format!("already names refund {id}, with other content: {differs}"),
-                None => "already names a refund, with other content".to_owned(),
-            };
-            result.errors.push(FieldError::new("refund_ref", None, message));
-            StatusCode::CONFLICT
-        }
-        Saved::NoSuchChannel => {
-            result.errors.push(save::nobody_runs(api, who, channel));
-            StatusCode::UNPROCESSABLE_ENTITY
-        }
-        Saved::AboveBound(why) => {
-            result.errors.push(save::above_bound(amount_minor, why.clone()));
-            StatusCode::UNPROCESSABLE_ENTITY
-        }
-        Saved::CardNumbers(fields) => {
-            result.errors.extend(card_numbers_refused(*fields));
-            StatusCode::UNPROCESSABLE_ENTITY
-        }
-        Saved::Full { max_backlog } => {
-            result.errors.push(FieldError::new("channel", None, save::full(channel, *max_backlog)));
-            StatusCode::TOO_MANY_REQUESTS
-        }
-    };
-    result.status = status.as_u16();
-    result
 }
 
 /// The results, as JSON or NDJSON like the batch itself.

@@ -28,7 +28,7 @@ use crate::crash;
 use crate::lock::Lock;
 use crate::node::Node;
 use crate::refund::{ChannelName, NewRefund};
-use crate::store::{Saved, StoreError};
+use crate::store::{NotSaved, Saved, StoreError};
 
 /// The result of a save: what the store answered, or the error of the commit, which all its refunds share. `None` if
 /// saving panicked.
@@ -85,6 +85,8 @@ impl GroupCommitter {
     const ALONE: usize = 2;
     /// How many refunds wait for a lock at the same time, each on a connection.
     const BEHIND_LOCKS: usize = 2;
+    /// How many statements of a batch the database may refuse. About half of them name a refund; the others are parts with several.
+    const MOST_REFUSALS: usize = 200;
     /// How long a refund waits for its place. Then it shares the failure before.
     const PLACE_WAIT: Duration = Duration::from_secs(10);
 
@@ -94,13 +96,13 @@ impl GroupCommitter {
         GroupCommitter { node, nudge, queue: Arc::default(), alone, behind_locks }
     }
 
-    /// Saves a batch in one commit, or in several if the database refuses some refunds: these have its message. The results have
-    /// the order of `refunds`.
-    pub async fn batch(&self, refunds: Vec<NewRefund>) -> SharedResult<Vec<Result<Saved, String>>> {
+    /// Saves a batch in one commit, or in several if the database refuses some refunds: these have its message. If it refuses too
+    /// many, the rest is not tried. The results have the order of `refunds`.
+    pub async fn batch(&self, refunds: Vec<NewRefund>) -> SharedResult<Vec<Result<Saved, NotSaved>>> {
         let group_committer = self.clone();
         let task = tokio::spawn(async move {
             crash::point("saving");
-            let saved = group_committer.node.store.save_each(&refunds, 1).await;
+            let saved = group_committer.node.store.save_each(&refunds, 1, Self::MOST_REFUSALS).await;
             crash::point("saved");
             match &saved {
                 Ok(saved) => {

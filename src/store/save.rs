@@ -2,6 +2,7 @@
 //!
 //! A repeated save saves nothing twice: it compares the refund with the saved one of the same ref.
 
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -60,6 +61,26 @@ impl Saved {
     }
 }
 
+/// Why [`Store::save_each`] did not save a refund.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotSaved {
+    /// The database refuses it, with this message.
+    Refused(String),
+    /// The database refused too many statements before, so this refund was in none.
+    NotTried,
+}
+
+impl fmt::Display for NotSaved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NotSaved::Refused(why) => why.as_str(),
+            NotSaved::NotTried => {
+                "was not tried, because the database refused too many refunds before it; repeat it without those"
+            }
+        })
+    }
+}
+
 const SAVE: Statement = statement!(include_str!("sql/save.sql"));
 
 // `due_at`, `deadline_at` and `traceparent` may differ in a repeated save. Amount, currency, payment and payload may not. A refund that was
@@ -94,7 +115,8 @@ impl Store {
 
     /// Saves refunds in one commit, like [`Store::save`], unless the database itself refuses one, as a trigger of a newer version
     /// may. Then the halves are saved apart, and their halves, until each such refund is alone. It has the database's message. A part that
-    /// meets a lock is tried so many times in all: another commit saves some of the same refs in another order, and ends soon.
+    /// meets a lock is tried so many times in all: another commit saves some of the same refs in another order, and ends soon. After
+    /// `most_refusals` refused statements the rest is not tried: each refused refund costs several.
     ///
     /// # Errors
     /// When Postgres failed. Some of the refunds may be saved.
@@ -102,11 +124,17 @@ impl Store {
         &self,
         refunds: &[NewRefund],
         tries: u32,
-    ) -> Result<Vec<Result<Saved, String>>, StoreError> {
+        most_refusals: usize,
+    ) -> Result<Vec<Result<Saved, NotSaved>>, StoreError> {
         let mut results = Vec::with_capacity(refunds.len());
+        let mut refusals = 0;
         // What is still to be saved; the next part is the last one.
         let mut parts = vec![refunds];
         while let Some(part) = parts.pop() {
+            if refusals >= most_refusals {
+                results.extend(part.iter().map(|_| Err(NotSaved::NotTried)));
+                continue;
+            }
             let mut saved = self.save(part).await;
             for _ in 1..tries {
                 if saved.as_ref().is_err_and(StoreError::is_a_lock) {
@@ -115,14 +143,16 @@ impl Store {
             }
             match saved {
                 Ok(saved) => results.extend(saved.into_iter().map(Ok)),
-                Err(error) => match error.refusal() {
-                    None => return Err(error),
-                    Some(why) if part.len() < 2 => results.extend(part.iter().map(|_| Err(why.clone()))),
-                    Some(_) => {
+                Err(error) => {
+                    let Some(why) = error.refusal() else { return Err(error) };
+                    refusals += 1;
+                    if part.len() < 2 {
+                        results.extend(part.iter().map(|_| Err(NotSaved::Refused(why.clone()))));
+                    } else {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([second, first]);
                     }
-                },
+                }
             }
         }
         Ok(results)

@@ -76,8 +76,10 @@ pub(super) async fn save(
     if all_new && store.copy(&refunds).await? {
         return Ok(DecidedLines { results: LineResults::New(refunds.len() as u64), doubtful });
     }
-    let results = store.save_each(&refunds, LOCK_TRIES).await?;
-    let results = results.into_iter().map(|saved| saved.map(|saved| saved.result()));
+    // An import works through a file on connections of its own, so the database may refuse any number.
+    let results = store.save_each(&refunds, LOCK_TRIES, usize::MAX).await?;
+    let results =
+        results.into_iter().map(|saved| saved.map(|saved| saved.result()).map_err(|why| why.to_string()));
     Ok(DecidedLines { results: judged(numbers, refunds, results), doubtful })
 }
 

@@ -56,7 +56,10 @@ fn a_failover_of_postgres_or_a_restart_of_the_node_ends_no_alarm_and_a_true_zero
 fn a_count_that_is_old_rings_only_while_postgres_answers() {
     let finds = |page: &str| holds("RefunddCountsFail", minutes(20, page));
     assert!(finds("refundd_postgres_up 1\nrefundd_census_age_seconds 901"));
-    assert!(!finds("refundd_postgres_up 1\nrefundd_census_age_seconds 600"), "counts may be five minutes apart");
+    assert!(
+        !finds("refundd_postgres_up 1\nrefundd_census_age_seconds 600"),
+        "counts may be five minutes apart"
+    );
     assert!(!finds("refundd_postgres_up 0\nrefundd_census_age_seconds 901"), "another rule says so");
     assert!(!finds("refundd_postgres_up 0"), "another rule says so");
 }
@@ -126,15 +129,9 @@ fn nothing_is_confirmed_while_attempts_end_and_none_says_what_the_bank_did() {
     for outcome in ["unknown", "review"] {
         assert!(finds(outcome, &|_| String::new()), "{outcome}");
     }
-    for outcome in [
-        "succeeded",
-        "accepted",
-        "rejected",
-        "handed_back",
-        "asked_to_wait",
-        "unauthorised",
-        "not_executed",
-    ] {
+    for outcome in
+        ["succeeded", "accepted", "rejected", "handed_back", "asked_to_wait", "unauthorised", "not_executed"]
+    {
         assert!(!finds(outcome, &|_| String::new()), "{outcome}");
     }
     // One refund in ten minutes is enough, and one of before is not.
@@ -144,7 +141,9 @@ fn nothing_is_confirmed_while_attempts_end_and_none_says_what_the_bank_did() {
             format!("refundd_{counter}_total{{channel=\"acme\",outcome=\"{outcome}\"}} {count}\n")
         }
     };
-    for (counter, outcome) in [("attempts", "succeeded"), ("inquiries", "succeeded"), ("inquiries", "rejected")] {
+    for (counter, outcome) in
+        [("attempts", "succeeded"), ("inquiries", "succeeded"), ("inquiries", "rejected")]
+    {
         assert!(!finds("unknown", &once_at(60, counter, outcome)), "{counter}, {outcome}");
         assert!(finds("unknown", &once_at(20, counter, outcome)), "{counter}, {outcome}");
     }

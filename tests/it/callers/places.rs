@@ -121,6 +121,38 @@ async fn a_batch_that_waits_for_its_callers_list_keeps_no_other_batch_waiting() 
     node.stop().await;
 }
 
+/// The caller would learn nothing of refunds that are saved, only because its list waits.
+#[tokio::test]
+async fn a_batch_whose_look_finds_no_place_answers_what_it_saved() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let shop = doors.caller("shop", BOTH);
+    let node = doors.node(&scratch).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.events in access exclusive mode").await.unwrap();
+    let mut high = refund("R-high", "acme");
+    high["amount_minor"] = json!(5000);
+    let batch = json!([refund("R-1", "acme"), high, refund("R-2", "acme")]);
+    // A list waits for the lock for three seconds. The look has its place behind all of them.
+    let list = async || get(&node, &shop, "/v1/events").await.status;
+    let lists = async { tokio::join!(list(), list(), list(), list()) };
+    let waits = waiting("query like '%select e.event_id,%'");
+    let answer = async {
+        until("a list waits", async || scratch.number(&waits).await > 0).await;
+        let answer = post(&node, &shop, "/v1/refunds/batch", &batch).await;
+        lock.rollback().await.unwrap();
+        answer
+    };
+    let (_, answer) = tokio::join!(lists, answer);
+    let status = |nth: usize| answer.json()[nth]["status"].clone();
+    assert_eq!([status(0), status(1), status(2)], [201, 503, 201], "{answer:?}");
+    assert!(answer.text.contains("could not be looked up yet"), "{answer:?}");
+    let again = post(&node, &shop, "/v1/refunds/batch", &batch).await.json();
+    assert_eq!(again[1]["status"], 422, "it is not saved: {again}");
+    node.stop().await;
+}
+
 /// Sends a request again and again, and hangs up each time. One of them is under way, and a request of another caller beside it.
 async fn one_is_under_way(path: &str, body: &Value, like: &str) {
     let scratch = Scratch::new().await;

@@ -120,11 +120,8 @@ async fn a_card_number_that_only_this_nodes_file_accepts_is_refused_alone_and_by
     node.stop().await;
 }
 
-/// As a trigger of a newer version may refuse it.
-#[tokio::test]
-async fn a_refund_that_only_the_database_refuses_fails_alone_and_with_the_databases_message() {
-    let scratch = Scratch::new().await;
-    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+/// Lets the database refuse each refund whose ref begins with `bad-`, as a trigger of a newer version may.
+async fn refuse_bad(scratch: &Scratch) {
     for statement in [
         "create function public.refuses() returns trigger language plpgsql as $$
          begin raise exception 'a newer law refuses %', new.refund_ref using errcode = 'check_violation'; end $$",
@@ -133,6 +130,13 @@ async fn a_refund_that_only_the_database_refuses_fails_alone_and_with_the_databa
     ] {
         scratch.sql(statement).await;
     }
+}
+
+#[tokio::test]
+async fn a_refund_that_only_the_database_refuses_fails_alone_and_with_the_databases_message() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    refuse_bad(&scratch).await;
     let single = node.post("/v1/refunds", &refund("bad-1", "acme")).await;
     assert_eq!(
         (single.status.as_u16(), &single.json()["errors"][0]["field"]),
@@ -161,5 +165,24 @@ async fn a_refund_that_only_the_database_refuses_fails_alone_and_with_the_databa
     let imported = text(&refundd(config.path(), &["import", rows.path().to_str().unwrap()]));
     assert!(imported.contains("2 saved, 0 were saved before, 1 refused"), "{imported}");
     assert!(imported.contains("line 3: the database refuses it: a newer law refuses bad-5"), "{imported}");
+    node.stop().await;
+}
+
+/// Each refused refund costs several statements, so a trigger that refuses all would keep a connection busy for long.
+#[tokio::test]
+async fn a_batch_of_which_the_database_refuses_nearly_everything_ends_early_and_says_what_was_not_tried() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    refuse_bad(&scratch).await;
+    let mut items: Vec<Value> = (0..400).map(|n| refund(&format!("bad-{n}"), "acme")).collect();
+    items.push(refund("R-last", "acme"));
+    let batch = node.post("/v1/refunds/batch", &json!(items)).await;
+    let statuses = statuses(&batch);
+    let refused = statuses.iter().take_while(|status| **status == 422).count();
+    assert!((50..200).contains(&refused), "{refused} are refused");
+    assert!(statuses[refused..].iter().all(|status| *status == 503), "{statuses:?}");
+    let why = batch.json()[400]["errors"][0]["message"].to_string();
+    assert!(why.contains("was not tried"), "{why}");
+    assert_eq!(node.post("/v1/refunds/batch", &json!(items[400..])).await.json()[0]["status"], 201);
     node.stop().await;
 }
