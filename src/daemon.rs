@@ -158,8 +158,8 @@ impl Daemon {
         daemon.start_loops(&config, webhook);
         // It may take half a minute, so the start does not wait for it. No loop needs its result: what suspends channels is read
         // anew every second, and the refunds left behind are only counted.
-        let (stop, clearing) =
-            (daemon.node.stop.clone(), Daemon::clear_up(daemon.node.clone(), Arc::clone(&config)));
+        let clearing = Daemon::clear_up(daemon.node.clone(), Arc::clone(&daemon.publishing));
+        let stop = daemon.node.stop.clone();
         tokio::spawn(async move { stop.run_until_cancelled(clearing).await });
         failed_start.disarm();
         let address = daemon.address();
@@ -233,9 +233,8 @@ impl Daemon {
         self.access.set(&new.callers);
         warn_about_callers(&new, self.address());
         self.listeners.take_over(&self.config().http, &new.http);
-        let new = Arc::new(new);
-        *self.config.locked() = Arc::clone(&new);
-        Self::clear_up(self.node.clone(), new).await;
+        *self.config.locked() = Arc::new(new);
+        Self::clear_up(self.node.clone(), Arc::clone(&self.publishing)).await;
         Ok(Reloaded { sections, needs_restart, ..done })
     }
 

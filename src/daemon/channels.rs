@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::publishing::publish_new;
+use super::publishing::{Publishing, publish_new};
 use super::workers::Workers;
 use super::{Daemon, Reloaded};
 use crate::bank::refresh_system_roots;
@@ -39,10 +39,9 @@ impl Daemon {
 
     /// Ends and reports what an earlier configuration left behind. It may take half a minute, so the new configuration
     /// is in force before.
-    pub(super) async fn clear_up(node: Node, config: Arc<Config>) {
-        let channels: Vec<Arc<Channel>> = config.channels.values().cloned().collect();
-        switch_breakers_off(&node, &channels).await;
-        warn_of_refunds_left_behind(&node, &channels).await;
+    pub(super) async fn clear_up(node: Node, publishing: Publishing) {
+        switch_breakers_off(&node, &publishing).await;
+        warn_of_refunds_left_behind(&node, &node.running().channels).await;
     }
 }
 
@@ -63,9 +62,12 @@ async fn warn_of_refunds_left_behind(node: &Node, channels: &[Arc<Channel>]) {
 
 /// Ends the breakers' suspensions of channels that have no breaker now. All nodes know the new configuration by then,
 /// so a failure is only logged.
-async fn switch_breakers_off(node: &Node, channels: &[Arc<Channel>]) {
+async fn switch_breakers_off(node: &Node, publishing: &Publishing) {
+    // A reload waits until the statement is over. Else it might turn on a breaker whose suspension the statement then ends.
+    let _publishing = publishing.lock().await;
+    let running = node.running();
     let without: Vec<&str> =
-        channels.iter().filter(|c| c.breaker.is_none()).map(|c| c.name.as_str()).collect();
+        running.channels.iter().filter(|c| c.breaker.is_none()).map(|c| c.name.as_str()).collect();
     if let Err(error) = node.store.switch_breakers_off(&without, &node.name).await {
         tracing::warn!(
             error = %chain(&error),

@@ -21,7 +21,8 @@ use crate::refund::{AmountBounds, LimitName};
 use crate::store::{OtherRule, Published, StoreError};
 use crate::telemetry::chain;
 
-/// Held by a start or a reload from before it publishes until the node runs what it published.
+/// Held by a start or a reload from before it publishes until the node runs what it published, and while breakers are switched off
+/// by what the node runs.
 pub(super) type Publishing = Arc<Mutex<()>>;
 
 /// Publishes what the node is about to run, and above which amounts its file asks for a second person.

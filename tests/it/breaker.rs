@@ -1,6 +1,7 @@
 //! The breaker: outcomes of one kind, one after the other, suspend a channel; one refund at a time probes the bank.
 
 mod resends;
+mod switched_off;
 
 use std::time::Duration;
 
@@ -273,21 +274,5 @@ async fn an_unreachable_bank_costs_no_attempt_and_sends_no_refund_to_review() {
     let both = format!("{unreachable}, bank_reached {name}");
     until("its end is an event", async || scratch.text(kinds).await == both).await;
     assert_eq!(scratch.number("select max(attempts)::bigint from refundd.refunds").await, 1);
-    node.stop().await;
-}
-
-/// A node that starts switches breakers off, too. Neither its loops nor its readiness wait for that.
-#[tokio::test]
-async fn a_start_does_not_wait_until_breakers_are_switched_off() {
-    let scratch = Scratch::new().await;
-    let mut other = scratch.connect().await;
-    sqlx::raw_sql("begin; lock table refundd.suspensions in share mode").execute(&mut other).await.unwrap();
-    let node = TestNode::start(&scratch, "a", &one_by_one("\"off\"")).await;
-    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
-                      and query like '%the configuration switches the breaker off%'";
-    until("it runs and waits for the lock", async || scratch.number(waiting).await > 0).await;
-    sqlx::raw_sql("rollback").execute(&mut other).await.unwrap();
-    scratch.insert("acme", "R-", 1).await;
-    until("the refund is paid", async || scratch.count(State::Succeeded).await == 1).await;
     node.stop().await;
 }
