@@ -7,7 +7,7 @@ use sqlx::{Connection, Executor};
 use tokio::time::timeout;
 
 use super::{Doors, get, post};
-use crate::harness::node::refund;
+use crate::harness::node::{Answer, refund};
 use crate::harness::{Scratch, until};
 
 const BOTH: &str = "may = [\"enqueue\", \"look\", \"review\", \"operate\"]\nchannels = [\"acme\", \"other\"]\nmax_amount_minor = { EUR = 2000 }";
@@ -17,6 +17,20 @@ fn waiting(like: &str) -> String {
     format!(
         "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and ({like})"
     )
+}
+
+/// Sends a request, and hangs up a moment after such a statement waits.
+async fn hang_up(scratch: &Scratch, statements: &str, request: impl Future<Output = Answer>) {
+    let waits = async {
+        until("a statement waits", async || scratch.number(statements).await > 0).await;
+        // It may be that of an earlier request. Then this one waits where nobody sees it.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    };
+    tokio::select! {
+        // A statement waits for a lock for three seconds, and a slow machine may take longer.
+        answer = request => assert_ne!(answer.status, 200, "the table is locked: {answer:?}"),
+        () = waits => {}
+    }
 }
 
 #[tokio::test]
@@ -31,14 +45,8 @@ async fn a_client_that_hangs_up_and_repeats_its_batch_starts_no_second_save() {
     let saves = waiting("query like '%requested as (%'");
     let batch = json!([refund("R-1", "acme")]);
     for _ in 0..4 {
-        // Ends the connection, as a client does that does not wait.
-        let save = post(&node, &shop, "/v1/refunds/batch", &batch);
-        assert!(
-            timeout(Duration::from_millis(400), save).await.is_err(),
-            "answered although the table is locked"
-        );
-        until("a batch waits", async || scratch.number(&saves).await > 0).await;
-        assert_eq!(scratch.number(&saves).await, 1, "one batch at a time, also when nobody waits for it");
+        hang_up(&scratch, &saves, post(&node, &shop, "/v1/refunds/batch", &batch)).await;
+        assert!(scratch.number(&saves).await <= 1, "one batch at a time, also when nobody waits for it");
     }
     lock.rollback().await.unwrap();
     assert_eq!(post(&node, &shop, "/v1/refunds/batch", &batch).await.status, 200);
@@ -68,7 +76,7 @@ async fn a_caller_whose_batches_take_long_keeps_no_other_caller_waiting() {
     let other = async {
         until("a batch waits", async || scratch.number(&saves).await > 0).await;
         assert_eq!(post(&node, &desk, "/v1/refunds/batch", &free).await.status, 200);
-        assert_eq!(scratch.number(&saves).await, 1, "the caller has one batch at a time");
+        assert!(scratch.number(&saves).await <= 1, "the caller has one batch at a time");
     };
     tokio::select! {
         statuses = batches => panic!("answered {statuses:?} before the other caller was"),
@@ -96,15 +104,19 @@ async fn a_batch_that_waits_for_its_callers_list_keeps_no_other_batch_waiting() 
         high["amount_minor"] = json!(5000);
         json!([refund(name, "acme"), high])
     };
+    // A list waits for the lock for three seconds, and those of one caller wait one after the other.
+    let list = async |token| get(&node, token, "/v1/events").await.status;
+    let listed = async |token| tokio::join!(list(token), list(token), list(token), list(token));
     let slow = async |token, name: &str| {
-        let list = get(&node, token, "/v1/events");
-        let posted = async {
-            until("both lists wait", async || scratch.number(&lists).await >= 2).await;
-            post(&node, token, "/v1/refunds/batch", &batch(name)).await.status
-        };
-        tokio::join!(list, posted).1
+        until("both lists wait", async || scratch.number(&lists).await >= 2).await;
+        post(&node, token, "/v1/refunds/batch", &batch(name)).await.status
     };
-    let both = async { tokio::join!(slow(&one, "R-1"), slow(&two, "R-2")) };
+    let first = async {
+        tokio::select! {
+            status = slow(&one, "R-1") => status,
+            status = slow(&two, "R-2") => status,
+        }
+    };
     let other = async {
         let saved = "select count(*) from refundd.refunds where refund_ref in ('R-1', 'R-2')";
         until("both batches are saved", async || scratch.number(saved).await == 2).await;
@@ -114,7 +126,8 @@ async fn a_batch_that_waits_for_its_callers_list_keeps_no_other_batch_waiting() 
         );
     };
     tokio::select! {
-        statuses = both => panic!("answered {statuses:?} before the other caller was"),
+        status = first => panic!("a batch was answered {status} before that of the other caller"),
+        statuses = async { tokio::join!(listed(&one), listed(&two)) } => panic!("the lists ended: {statuses:?}"),
         () = other => {}
     }
     lock.rollback().await.unwrap();
@@ -164,17 +177,13 @@ async fn one_is_under_way(path: &str, body: &Value, like: &str) {
     let mut lock = holder.begin().await.unwrap();
     lock.execute("lock table refundd.refunds in access exclusive mode").await.unwrap();
     let statements = waiting(like);
-    let hang_up = async |token| {
-        let request = timeout(Duration::from_millis(400), post(&node, token, path, body)).await;
-        assert!(request.is_err(), "{path} was answered although the table is locked");
-    };
+    let sent = async |token| hang_up(&scratch, &statements, post(&node, token, path, body)).await;
     for _ in 0..4 {
-        hang_up(&shop).await;
-        until("a request waits", async || scratch.number(&statements).await > 0).await;
-        assert_eq!(scratch.number(&statements).await, 1, "one at a time, also when nobody waits for it");
+        sent(&shop).await;
+        assert!(scratch.number(&statements).await <= 1, "one at a time, also when nobody waits for it");
     }
     until("another caller's request waits beside it", async || {
-        tokio::join!(hang_up(&shop), hang_up(&desk));
+        tokio::join!(sent(&shop), sent(&desk));
         scratch.number(&statements).await == 2
     })
     .await;
@@ -215,7 +224,7 @@ async fn a_viewer_who_wants_many_proofs_keeps_no_other_viewer_from_one() {
         let mut one = Box::pin(proof(&bob));
         let early = timeout(Duration::from_millis(300), &mut one).await;
         assert!(early.is_err(), "answered {early:?} and not put into the queue");
-        assert_eq!(scratch.number(&proofs).await, 1, "a node makes one proof at a time");
+        assert!(scratch.number(&proofs).await <= 1, "a node makes one proof at a time");
         lock.rollback().await.unwrap();
         assert_eq!(one.await, 200);
     };
