@@ -13,6 +13,7 @@ mod housekeeping;
 mod isolation;
 mod looks;
 mod recent_failure;
+mod refusals;
 mod sealing;
 mod warnings;
 
@@ -74,12 +75,25 @@ pub struct Report {
 }
 
 impl Report {
-    /// Counts and logs refunds that a person sees now.
+    /// Counts and logs refunds that a person sees now: the first ones of a pass by id, the others by channel.
     fn note_shown(&mut self, shown: &[Recovered]) {
+        const LOGGED_AT_MOST: usize = 20;
+        let (first, others) = shown.split_at(LOGGED_AT_MOST.saturating_sub(self.shown).min(shown.len()));
         self.shown += shown.len();
-        for refund in shown {
+        for refund in first {
             let id = refund.id;
             tracing::warn!(refund.id = %id, channel.name = refund.channel, "Refund {id} waits for a person: see `refundd review`");
+        }
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for refund in others {
+            *counts.entry(&refund.channel).or_default() += 1;
+        }
+        for (channel, count) in counts {
+            tracing::warn!(
+                channel.name = channel,
+                refunds = count,
+                "{count} more refunds of channel `{channel}` wait for a person: see `refundd review`"
+            );
         }
     }
 }
@@ -140,17 +154,20 @@ impl Recovery {
                 );
                 let now = Instant::now();
                 // A refund that is left out is no failure of the round, but a person has to mend something.
-                is_failing =
-                    recent.note(&done, now) || self.isolations.values().any(|one| one.leaves_out(now));
+                is_failing = recent.note(&done, now)
+                    || self.isolations.values().any(|one| one.leaves_out(now))
+                    || self.looks.values().any(|one| one.leaves_out(now));
             } else {
                 recent = RecentFailure::default();
             }
             self.node.metrics.recovery_fails(is_failing);
             tokio::select! {
-                () = self.node.stop.cancelled() => return,
+                () = self.node.stop.cancelled() => break,
                 () = tokio::time::sleep(jittered(Self::PERIOD)) => {}
             }
         }
+        // A stopping node leads no more, and its metrics can still be read.
+        self.node.metrics.recovery_fails(false);
     }
 
     /// Seals the journal, and does the housekeeping when it is due.

@@ -1,9 +1,10 @@
 //! Makes the moves of recovery. A refund at which Postgres fails keeps no other refund from being moved.
 
-use std::collections::{HashMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::time::Instant;
 
 use super::batch_size::BatchSize;
+use super::refusals::Refusals;
 use super::{Recovery, Report, part};
 use crate::crash;
 use crate::refund::RefundId;
@@ -16,8 +17,10 @@ pub(super) struct Isolation {
     /// The most refunds that the next statement moves. It outlasts a pass: a statement that waits for a lock takes seconds,
     /// so one pass has no time for many smaller ones.
     batch: BatchSize,
-    /// The refunds that Postgres refused to move, each with the moment to try again.
-    refused: HashMap<RefundId, Instant>,
+    /// The refunds that Postgres refused to move.
+    refused: Refusals,
+    /// How many refunds Postgres refused to move in this pass.
+    refused_in_pass: usize,
     /// The refunds at which Postgres waited for a lock, or worked for too long. Each pass tries them alone, so that no
     /// other refund waits with them.
     slow: VecDeque<RefundId>,
@@ -25,30 +28,35 @@ pub(super) struct Isolation {
 
 impl Default for Isolation {
     fn default() -> Self {
-        Isolation { batch: BatchSize::new(Recovery::AT_ONCE), refused: HashMap::new(), slow: VecDeque::new() }
+        Isolation {
+            batch: BatchSize::new(Recovery::AT_ONCE),
+            refused: Refusals::default(),
+            refused_in_pass: 0,
+            slow: VecDeque::new(),
+        }
     }
 }
 
 impl Isolation {
-    const TRY_AGAIN: Duration = Duration::from_mins(1);
-    /// After this time without a failure a refused refund is forgotten: it has moved.
-    const FORGET: Duration = Duration::from_hours(1);
+    /// Each refusal costs some statements. After so many the move waits for the next pass, so that the other moves get their turn.
+    const REFUSED_AT_MOST: usize = 20;
 
     /// Whether some refund is left out now.
     pub fn leaves_out(&self, now: Instant) -> bool {
-        !self.slow.is_empty() || self.refused.values().any(|again_at| *again_at > now)
+        !self.slow.is_empty() || self.refused.leaves_out(now)
     }
 
     /// The refunds that are not tried together with others now.
     fn resting(&mut self, now: Instant) -> Vec<RefundId> {
-        self.refused.retain(|_, again_at| *again_at + Self::FORGET > now);
-        let refused = self.refused.iter().filter(|(_, again_at)| **again_at > now).map(|(id, _)| *id);
-        refused.chain(self.slow.iter().copied()).collect()
+        let mut resting = self.refused.resting(now);
+        resting.extend(&self.slow);
+        resting
     }
 
-    /// Notes a refusal; `true` if it is the first one of this refund.
+    /// Notes a refusal. Answers whether to log it.
     fn note_refused(&mut self, id: RefundId) -> bool {
-        self.refused.insert(id, Instant::now() + Self::TRY_AGAIN).is_none()
+        self.refused_in_pass += 1;
+        self.refused.note(id, Instant::now())
     }
 }
 
@@ -70,11 +78,13 @@ impl Recovery {
         which: RecoveryMove,
         report: &mut Report,
     ) -> Result<(), StoreError> {
-        let slow = self.recover_slow(which, report).await;
-        if slow.as_ref().is_err_and(StoreError::is_away) {
-            return slow;
+        self.isolation(which).refused_in_pass = 0;
+        let mut done = self.recover_slow(which, report).await;
+        if !done.as_ref().is_err_and(StoreError::is_away) {
+            done = self.recover_together(which, report).await.and(done);
         }
-        self.recover_together(which, report).await.and(slow)
+        self.isolation(which).refused.log_others(name(which));
+        done
     }
 
     fn isolation(&mut self, which: RecoveryMove) -> &mut Isolation {
@@ -103,7 +113,8 @@ impl Recovery {
             let isolation = self.isolation(which);
             let (batch, resting) = (isolation.batch, isolation.resting(Instant::now()));
             let done = self.recover_some(which, batch, &resting, report).await;
-            let is_over = began.elapsed() > Self::LONGEST_PART;
+            let is_over = began.elapsed() > Self::LONGEST_PART
+                || self.isolation(which).refused_in_pass >= Isolation::REFUSED_AT_MOST;
             match done {
                 Ok(is_last) => {
                     self.isolation(which).batch.worked();
@@ -183,7 +194,7 @@ impl Recovery {
                 if self.isolation(which).note_refused(id) {
                     tracing::error!(
                         refund.id = %id, error = %chain(&error),
-                        "Postgres does not let recovery {} refund {id}, and this node tries again every minute. Mend what the error names", name(which),
+                        "Postgres does not let recovery {} refund {id}, and this node tries again after a minute, and later more rarely. Mend what the error names", name(which),
                     );
                 }
                 Ok(Alone::Over)

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::Recovery;
 use super::batch_size::BatchSize;
+use super::refusals::Refusals;
+use crate::refund::RefundId;
 use crate::store::{LookPlace, Looked, RecoveryLook, StoreError};
 use crate::telemetry::chain;
 
@@ -16,11 +18,18 @@ pub(super) struct LookProgress {
     after: LookPlace,
     /// How many rows the next call looks at.
     looks_at: BatchSize,
+    /// The refunds that Postgres refused to move.
+    refused: Refusals,
 }
 
 impl LookProgress {
     /// About a tenth of a second of work, and less than the time of a statement even on slow storage.
     const AT_MOST: u32 = 20_000;
+
+    /// Whether some refund is left out now.
+    pub fn leaves_out(&self, now: Instant) -> bool {
+        self.refused.leaves_out(now)
+    }
 }
 
 impl Default for LookProgress {
@@ -29,6 +38,7 @@ impl Default for LookProgress {
             at: Instant::now(),
             after: LookPlace::default(),
             looks_at: BatchSize::new(Self::AT_MOST),
+            refused: Refusals::default(),
         }
     }
 }
@@ -43,19 +53,25 @@ impl Recovery {
         if began < look.at {
             return Ok(Looked::default());
         }
-        let mut looked = store.look_for(which, Self::AT_ONCE, look.looks_at.now(), &look.after).await;
-        // Postgres refuses to move this one refund. Step over it, so that the others are moved; the next round tries again.
+        let (rows, resting) = (look.looks_at.now(), look.refused.resting(began));
+        let mut looked = store.look_for(which, Self::AT_ONCE, rows, &look.after, &resting).await;
+        // Postgres fails at this one refund. Step over it, so that the others are moved.
         if let Err(error) = &looked
             && look.looks_at.is_alone()
             && !error.is_away()
-            && let Ok(Looked { next, .. }) = store.look_for(which, 0, 1, &look.after).await
+            && let Ok(Looked { next, .. }) = store.look_for(which, 0, 1, &look.after, &resting).await
         {
-            tracing::error!(
-                refund.id = %next.id, error = %chain(error),
-                "Postgres does not let recovery move refund {}, and this node tries again in its next round. Mend what the error names", next.id,
-            );
+            // No row has the id 0: the refund has moved meanwhile. After a lock the next look tries again.
+            let id = next.id;
+            if id > 0 && (error.is_outage() || look.refused.note(RefundId(id), began)) {
+                tracing::error!(
+                    refund.id = %id, error = %chain(error),
+                    "Postgres does not let recovery move refund {id}, and this node tries again in a later round. Mend what the error names",
+                );
+            }
             look.after = next;
         }
+        look.refused.log_others("move");
         look.at = Self::next_after(began, Self::LOOK_AT_LEAST_EVERY);
         match &mut looked {
             Ok(looked) => {

@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn every_statement_with_a_with_is_one_file_and_every_file_is_one_statement() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/sql");
-        // The claims share the parts in the folder `parts`; a part is no statement by itself.
+        // Statements share the parts in the folder `parts`; a part is no statement by itself.
         for (folder, is_whole) in [(folder.to_owned(), true), (format!("{folder}/parts"), false)] {
             let paths = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
             for path in paths.filter(|path| path.is_file()) {

@@ -54,7 +54,7 @@ struct Texts {
 /// Makes both statements of one text that picks the refunds. Its parameters: $1 the most refunds, $2 refunds to leave
 /// alone, $3 null or the only refund.
 macro_rules! texts {
-    ($doing:literal, $picks:literal, $set:literal, $returns:literal) => {
+    ($doing:literal, $picks:expr, $set:literal, $returns:literal) => {
         Texts {
             doing: $doing,
             moves: concat!(
@@ -75,7 +75,7 @@ const LAPSE: Statement = statement!(include_str!("sql/lapse.sql"));
 // Some of them may not be over by the witnessed time: LAPSE then leaves them alone.
 const LAPSED: &str = "
     select id from refundd.refunds
-     where state = 'sending' and lease_until < now() and id <> all($2::bigint[])
+     where state = 'sending' and lease_until < now() and id not in (select unnest($2::bigint[]))
      order by lease_until limit $1";
 
 const FAIL_LATE: Texts = texts!(
@@ -84,7 +84,7 @@ const FAIL_LATE: Texts = texts!(
       where state = 'ready' and deadline_at <= least(now(), timestamptz 'epoch' + $4/*witnessed_us*/ * interval '1 microsecond')
         -- A node may not have written a second step yet.
         and deadline_at + refundd.stepped_forward(created_at) <= least(now(), timestamptz 'epoch' + $4/*witnessed_us*/ * interval '1 microsecond')
-        and id <> all($2::bigint[]) and ($3::bigint is null or id = $3)
+        and id not in (select unnest($2::bigint[])) and ($3::bigint is null or id = $3)
       order by deadline_at limit $1 for update skip locked",
     "state = 'failed', settled_at = now(), reason = 'deadline_passed'",
     ", refundd.recovery_moved(r, 'deadline_passed')"
@@ -99,7 +99,7 @@ const PLAN: Texts = texts!(
          where u.channel = c.channel and u.inquire_at is null and u.state in ('unknown', 'accepted')
            and u.state = any(case c.on_unknown when 'inquire' then array['unknown', 'accepted'] else array['accepted'] end)
            and refundd.is_where_it_was_sent(u.sent_to, c.address, u.channel, true)
-           and u.id <> all($2::bigint[]) and ($3::bigint is null or u.id = $3)
+           and u.id not in (select unnest($2::bigint[])) and ($3::bigint is null or u.id = $3)
          limit $1 for update skip locked) u
       where c.inquires and c.retired_at is null
       limit $1",
@@ -115,7 +115,7 @@ const DROP_PLANS: Texts = texts!(
         select u.id from refundd.refunds u
          where u.channel = c.channel and u.inquire_at is not null
            and not (u.state = 'unknown' and refundd.was_said_paid(u.id, true))
-           and u.id <> all($2::bigint[]) and ($3::bigint is null or u.id = $3)
+           and u.id not in (select unnest($2::bigint[])) and ($3::bigint is null or u.id = $3)
          limit $1 for update skip locked) u
       where not c.inquires or c.retired_at is not null
       limit $1",
@@ -133,10 +133,10 @@ const SHOW_HAD: Texts = texts!(
            and u.id = any(array(
                select few.id
                  from (select p.id from refundd.refunds p
-                        where p.channel = c.channel and p.state = 'unknown' and p.inquire_at is not null and p.id <> all($2::bigint[])
+                        where p.channel = c.channel and p.state = 'unknown' and p.inquire_at is not null
+                          and p.id not in (select unnest($2::bigint[])) and ($3::bigint is null or p.id = $3)
                         limit 500) few
                 where refundd.was_said_paid(few.id, true)))
-           and ($3::bigint is null or u.id = $3)
          limit $1 for update skip locked) u
       where not c.inquires or c.retired_at is not null
       limit $1",
@@ -148,29 +148,37 @@ const SHOW_HAD: Texts = texts!(
 // plan loses it by DROP_PLANS first.
 const SHOW_UNKNOWN: Texts = texts!(
     "move unknown refunds to review",
-    "select u.id from refundd.channels c cross join lateral (
-        select u.id from refundd.refunds u
+    concat!(
+        "select u.id, ",
+        include_str!("sql/parts/address_reason.sql"),
+        " as elsewhere from refundd.channels c cross join lateral (
+        select u.id, u.channel, u.sent_to from refundd.refunds u
          where u.channel = c.channel and u.state = 'unknown' and u.inquire_at is null
-           and u.id <> all($2::bigint[]) and ($3::bigint is null or u.id = $3)
+           and u.id not in (select unnest($2::bigint[])) and ($3::bigint is null or u.id = $3)
          limit $1 for update skip locked) u
       where c.retired_at is not null or c.on_unknown = 'review' or (c.on_unknown = 'inquire' and not c.inquires)
-      limit $1",
-    "state = 'review'",
-    ", refundd.recovery_moved(r, 'nothing_left_to_try')"
+      limit $1"
+    ),
+    "state = 'review', reason = coalesce(picked.elsewhere, r.reason)",
+    ", refundd.recovery_moved(r, case when picked.elsewhere is null then 'nothing_left_to_try' else 'address_changed' end)"
 );
 
 // For channels without inquiries: `due_at` is the end of the time that the bank has to report. With inquiries, the
 // inquiry schedule decides.
 const SHOW_ACCEPTED: Texts = texts!(
     "move accepted refunds to review",
-    "select u.id from refundd.channels c cross join lateral (
-        select u.id from refundd.refunds u
+    concat!(
+        "select u.id, ",
+        include_str!("sql/parts/address_reason.sql"),
+        " as elsewhere from refundd.channels c cross join lateral (
+        select u.id, u.channel, u.sent_to from refundd.refunds u
          where u.channel = c.channel and u.state = 'accepted' and u.inquire_at is null and u.due_at <= now()
-           and u.id <> all($2::bigint[]) and ($3::bigint is null or u.id = $3)
+           and u.id not in (select unnest($2::bigint[])) and ($3::bigint is null or u.id = $3)
          limit $1 for update skip locked) u
-      limit $1",
-    "state = 'review'",
-    ", refundd.recovery_moved(r, 'no_report')"
+      limit $1"
+    ),
+    "state = 'review', reason = coalesce(picked.elsewhere, r.reason)",
+    ", refundd.recovery_moved(r, case when picked.elsewhere is null then 'no_report' else 'address_changed' end)"
 );
 
 const LEASED_BY: &str = "select id, channel from refundd.refunds where state = 'sending' and left(lease_node, length($1) + 1) = $1 || '/' order by id";

@@ -4,15 +4,17 @@
 use sqlx::Row;
 
 use super::connections::Ask;
-use super::named::{Statement, bind, statement};
+use super::named::{Statement, bind, column, statement};
 use super::recover::Recovered;
 use super::{Doing, Store, StoreError, micros};
 use crate::refund::inquiry::ACCEPTED_PATIENCE;
 use crate::refund::{RefundId, inquiry};
 
-const SHOW_MOVED: Statement = statement!(include_str!("sql/show_moved.sql"));
+const SHOW_MOVED: Statement =
+    statement!(include_str!("sql/show_moved.sql"), include_str!("sql/parts/address_reason.sql"));
 const SHOW_OVERDUE: Statement = statement!(include_str!("sql/show_overdue.sql"));
-const SHOW_USED_UP: Statement = statement!(include_str!("sql/show_used_up.sql"));
+const SHOW_USED_UP: Statement =
+    statement!(include_str!("sql/show_used_up.sql"), include_str!("sql/parts/address_reason.sql"));
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("show_moved", SHOW_MOVED.sql), ("show_overdue", SHOW_OVERDUE.sql), ("show_used_up", SHOW_USED_UP.sql)];
@@ -50,15 +52,16 @@ pub struct Looked {
 
 impl Store {
     /// Looks at the next `looks_at` rows after `after`. Moves to `review` the refunds among them that `which` names, or
-    /// plans an inquiry about them; at most `limit`.
+    /// plans an inquiry about them; at most `limit`, and none of those in `without`.
     pub async fn look_for(
         &self,
         which: RecoveryLook,
         limit: u32,
         looks_at: u32,
         after: &LookPlace,
+        without: &[RefundId],
     ) -> Result<Looked, StoreError> {
-        let (most, rows) = (i64::from(limit), i64::from(looks_at));
+        let (most, rows, without) = (i64::from(limit), i64::from(looks_at), column(without, |id| id.0));
         let query = match which {
             RecoveryLook::Moved => bind!(
                 SHOW_MOVED,
@@ -66,6 +69,7 @@ impl Store {
                 after_id: after.id,
                 looks_at: rows,
                 most: most,
+                without: without,
             ),
             RecoveryLook::UsedUp => bind!(
                 SHOW_USED_UP,
@@ -74,6 +78,7 @@ impl Store {
                 after_id: after.id,
                 looks_at: rows,
                 most: most,
+                without: without,
             ),
             RecoveryLook::Overdue => {
                 let Ok(witnessed_us) = self.witnessed_us() else {
@@ -86,6 +91,7 @@ impl Store {
                     after_id: after.id,
                     looks_at: rows,
                     most: most,
+                    without: without,
                     witnessed_us: witnessed_us,
                     patience_us: micros(ACCEPTED_PATIENCE),
                     shown_after_us: micros(inquiry::SHOWN_AFTER),

@@ -276,7 +276,8 @@ async fn what_cannot_be_asked_about_is_shown_to_a_person_when_its_week_is_over()
     };
     aged("7 days").await;
     let store = &scratch.store;
-    let shown = store.look_for(RecoveryLook::Overdue, 10, 20_000, &LookPlace::default()).await.unwrap().shown;
+    let shown =
+        store.look_for(RecoveryLook::Overdue, 10, 20_000, &LookPlace::default(), &[]).await.unwrap().shown;
     assert_eq!(shown, [], "the last inquiry has its time");
     aged("7 days 11 minutes").await;
     until("two are shown", async || scratch.count(State::Review).await == 2).await;

@@ -9,8 +9,9 @@ pub const MOST: usize = 32;
 /// How much longer a text may become by its numbers. A text that becomes longer fails the build.
 pub const ROOM: usize = 512;
 
-/// The line in whose place a statement gets its part.
-const PART: &str = "-- gate.sql stands here, then permits.sql or unlimited.sql";
+/// The lines in whose place a statement gets its part.
+const PARTS: [&str; 2] =
+    ["-- gate.sql stands here, then permits.sql or unlimited.sql", "-- address_reason.sql stands here"];
 
 /// A text as far as it is read: the names that it had, and the numbers in their place.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ impl<const SIZE: usize> Text<SIZE> {
                 self.push("/*");
                 self.push(name);
                 self.push("*/");
-            } else if is_same(token, PART) {
+            } else if is_same(token, PARTS[0]) || is_same(token, PARTS[1]) {
                 self.add(part, "");
             } else {
                 self.push(token);

@@ -10,7 +10,8 @@
     with late as (
         select id, lease_node from refundd.refunds
          where state = 'sending' and lease_until < least(now(), timestamptz 'epoch' + :witnessed_us * interval '1 microsecond')
-           and (:only::bigint[] is null or id = any(:only)) and id <> all(:without::bigint[])
+           and (:only::bigint[] is null or id = any(:only))
+           and id not in (select w.without from unnest(:without::bigint[]) as w (without))
          order by lease_until limit :most for update skip locked
     ), moved as (
         update refundd.refunds r

@@ -6,6 +6,7 @@
 -- :after_channel, :after_id   the last row that the call before looked at
 -- :looks_at         rows to look at
 -- :most             refunds to move
+-- :without          refunds to leave alone
     with changed as materialized (
         select c.channel, c.address, c.inquires, case when c.channel = :after_channel then :after_id::bigint else 0 end as after_id
           from refundd.channels c
@@ -28,28 +29,22 @@
              order by either.id limit :looks_at) u
          limit :looks_at
     ), elsewhere as (
-        select l.id, l.here, l.sent_to,
-               coalesce(l.sent_to, (select min(a.address) from refundd.addresses a where a.channel = l.channel)) as was
+        select l.id, l.here as address, l.inquires, l.sent_to
           from looked_at l
          where not refundd.is_where_it_was_sent(l.sent_to, l.here, l.channel, l.inquires)
+           and l.id not in (select w.without from unnest(:without::bigint[]) as w (without))
          limit :most
     ), locked as (
         -- An answer that came since the look has ended the doubt, and a later send may have gone to the present address.
-        select u.id, e.here, e.was from elsewhere e join refundd.refunds u on u.id = e.id
-         where u.state in ('unknown', 'accepted') and u.sent_to is not distinct from e.sent_to
+        select u.id,
+-- address_reason.sql stands here
+               as reason
+          from elsewhere c join refundd.refunds u on u.id = c.id
+         where u.state in ('unknown', 'accepted') and u.sent_to is not distinct from c.sent_to
            for update of u skip locked
     ), moved as (
-        update refundd.refunds r
-           set state = 'review',
-               reason = 'address_changed: it may have been sent to ' || case when was.endpoint <> here.endpoint then was.endpoint
-                           else was.endpoint || ' and asked about at ' || was.inquiry end
-                        || ', and the channel''s bank is at ' || case when was.endpoint <> here.endpoint then here.endpoint
-                           else here.endpoint || ' and asked at ' || here.inquiry end
-                        || ' now; ask the first one what became of it, and decide'
-          from locked
-          join refundd.addresses was on was.address = locked.was
-          join refundd.addresses here on here.address = locked.here
-         where r.id = locked.id
+        update refundd.refunds r set state = 'review', reason = locked.reason
+          from locked where r.id = locked.id and locked.reason is not null
         returning r.id, r.channel, refundd.recovery_moved(r, 'address_changed')
     ), furthest as (
         select channel, id from looked_at order by looked_at.channel desc, looked_at.id desc limit 1

@@ -6,6 +6,7 @@
 -- :after_channel, :after_us, :after_id   the last row that the call before looked at
 -- :looks_at         rows to look at
 -- :most             refunds to move
+-- :without          refunds to leave alone
 -- :witnessed_us     the time as in lapse.sql
 -- :patience_us      the patience for an accepted refund
 -- :shown_after_us   the age at which inquiries end
@@ -23,6 +24,7 @@
            and l.began_at + :shown_after_us * interval '1 microsecond' <= least(now(), timestamptz 'epoch' + :witnessed_us * interval '1 microsecond')
            and l.began_at + :shown_after_us * interval '1 microsecond' + refundd.stepped_forward(l.began_at)
                <= least(now(), timestamptz 'epoch' + :witnessed_us * interval '1 microsecond')
+           and l.id not in (select w.without from unnest(:without::bigint[]) as w (without))
          limit :most
     ), locked as (
         -- An answer that came since the look has moved the inquiry on, or ended it.

@@ -34,8 +34,27 @@ async fn a_lease_that_postgres_does_not_let_end_keeps_no_other_from_ending() {
     assert_eq!(recovery.pass().await.unwrap().lapsed, 598);
     assert_eq!(scratch.count(State::Sending).await, 2);
     fail_no_more(&scratch).await;
-    assert_eq!(recovery.pass().await.unwrap().lapsed, 0, "they are tried every minute");
+    assert_eq!(recovery.pass().await.unwrap().lapsed, 0, "they rest a minute");
     assert_eq!(recovery_of(&scratch).await.pass().await.unwrap().lapsed, 2);
+}
+
+#[tokio::test]
+async fn many_refunds_that_postgres_refuses_do_not_keep_the_other_moves_waiting() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 60).await;
+    lapse(&scratch, "true").await;
+    scratch
+        .sql("update refundd.refunds set lease_until = now() - interval '1 hour' + id * interval '1 second'")
+        .await;
+    fail_at(&scratch, "old.id <= 25 and old.state = 'sending'").await;
+    let mut recovery = recovery_of(&scratch).await;
+    assert_eq!(recovery.pass().await.unwrap().lapsed, 0, "one pass tries only some of the refused ones");
+    until("the others end", async || {
+        recovery.pass().await.unwrap();
+        scratch.count(State::Sending).await == 25
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -216,7 +216,7 @@ impl World<'_> {
         }
         let mut planned = 0;
         for which in looks {
-            let looked = taken(store.look_for(*which, 500, 20_000, &LookPlace::default()).await)?;
+            let looked = taken(store.look_for(*which, 500, 20_000, &LookPlace::default(), &[]).await)?;
             moved.extend(looked.shown);
             planned += looked.planned;
         }
