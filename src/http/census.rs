@@ -192,12 +192,17 @@ mod tests {
 
     #[test]
     fn a_failed_count_that_cost_nothing_or_that_is_the_first_is_repeated_soon() {
-        let failed = |is_free| Err(CountFailure { problem: Problem::internal(), is_away: false, is_free });
+        let [free, dear] = [true, false].map(|is_free| CountFailure {
+            problem: Problem::internal(),
+            is_away: false,
+            is_free,
+        });
+        let (free, dear) = (Err(free), Err(dear));
         let took = Duration::from_secs(30);
-        assert_eq!(rest_after_try(&failed(true), took, Some(20)), LEAST);
-        assert_eq!(rest_after_try(&failed(true), took, None), LEAST);
-        assert_eq!(rest_after_try(&failed(false), took, Some(20)), MOST);
-        assert_eq!(rest_after_try(&failed(false), took, None), MOST_WITHOUT_COUNT);
+        assert_eq!(rest_after_try(&free, took, Some(20)), LEAST);
+        assert_eq!(rest_after_try(&free, took, None), LEAST);
+        assert_eq!(rest_after_try(&dear, took, Some(20)), MOST);
+        assert_eq!(rest_after_try(&dear, took, None), MOST_WITHOUT_COUNT);
         assert_eq!(rest_after_try(&Ok(()), took, Some(1)), MOST);
     }
 }

@@ -71,11 +71,12 @@ mod tests {
     #[test]
     fn a_refund_rests_longer_after_each_refusal_up_to_an_hour() {
         let (mut refusals, mut now) = (Refusals::default(), Instant::now());
-        for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
+        for minutes in [1_u32, 2, 4, 8, 16, 32, 60, 60] {
             refusals.note(RefundId(7), now);
+            let just_before = now + Duration::from_secs(u64::from(minutes) * 60 - 1);
+            assert!(refusals.leaves_out(just_before), "{minutes}");
+            assert_eq!(refusals.resting(just_before), [RefundId(7)]);
             now += MINUTE * minutes;
-            assert!(refusals.leaves_out(now - Duration::from_secs(1)), "{minutes}");
-            assert_eq!(refusals.resting(now - Duration::from_secs(1)), [RefundId(7)]);
             assert!(!refusals.leaves_out(now), "{minutes}");
             assert!(refusals.resting(now).is_empty(), "{minutes}");
         }

@@ -108,7 +108,10 @@ async fn a_line_that_only_postgres_refuses_is_named_and_spoils_no_other() {
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.starts_with("5999 saved, 0 were saved before, 1 refused\n"), "{said}");
-    assert!(said.contains("line 7: the database refuses it: ") && said.contains("somebody has a rule"), "{said}");
+    assert!(
+        said.contains("line 7: the database refuses it: ") && said.contains("somebody has a rule"),
+        "{said}"
+    );
     let around = "select string_agg(refund_ref, ' ' order by id) from refundd.refunds where refund_ref in ('N-6', 'N-7', 'N-8', 'N-6001')";
     assert_eq!(scratch.text(around).await, "N-6 N-8 N-6001");
 }
