@@ -243,7 +243,7 @@ impl Heap {
                 store.recover(which, 500, &[]).await?;
             }
             for which in [RecoveryLook::Moved, RecoveryLook::UsedUp] {
-                store.look_for(which, 500, 20_000, &LookPlace::default()).await?;
+                store.look_for(which, 500, 20_000, &LookPlace::default(), &[]).await?;
             }
             if is_warm {
                 note("recovery: leases, deadlines, inquiries, reviews", began);
