@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Doors, TWO_CHANNELS, ask, bearer, post_form};
 use crate::harness::node::{Answer, refund};
-use crate::harness::{Scratch, TestNode};
+use crate::harness::{Scratch, TestNode, until};
 
 /// One request to a route, about one channel.
 struct Call {
@@ -160,6 +160,13 @@ async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
                                                          ('foreign-1', 'foreign-2'), ('foreign-2', 'foreign-3'))",
         )
         .await;
+    // A new limit rests for a moment, and grants nothing meanwhile.
+    let acquire = callers.get(&CallerScope::Acquire);
+    until("the limit grants", async || {
+        let path = "/v1/limits/acme/acquire";
+        ask(&node, acquire, Method::POST, path, &json!({})).await.status == 200
+    })
+    .await;
     let mut cells = 0;
     for route in table() {
         let about = [("acme", own), ("other", foreign)];
