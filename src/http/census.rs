@@ -23,7 +23,7 @@ use crate::store::{ChannelCensus, Suspended};
 const LEAST: Duration = Duration::from_secs(2);
 const MOST: Duration = Duration::from_mins(5);
 /// The longest wait while no count has succeeded: a node without counts shows nobody its channels.
-const MOST_WITHOUT_COUNT: Duration = Duration::from_secs(30);
+const MOST_WITHOUT_COUNT: Duration = Duration::from_mins(2);
 /// While counting fails, callers get no count that is older. A metrics page says how old its count is, and may show any.
 const TOO_OLD: Duration = Duration::from_mins(10);
 

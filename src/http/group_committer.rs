@@ -85,8 +85,8 @@ impl GroupCommitter {
     const ALONE: usize = 2;
     /// How many refunds wait for a lock at the same time, each on a connection.
     const BEHIND_LOCKS: usize = 2;
-    /// How many statements of a batch the database may refuse. About half of them name a refund; the others are parts with several.
-    const MOST_REFUSALS: usize = 200;
+    /// How many refunds of a batch the database may refuse. Each costs up to 15 statements, of parts that become smaller.
+    const MOST_REFUSALS: usize = 100;
     /// How long a refund waits for its place. Then it shares the failure before.
     const PLACE_WAIT: Duration = Duration::from_secs(10);
 

@@ -1,7 +1,7 @@
 //! Makes the moves of recovery. A refund at which Postgres fails keeps no other refund from being moved.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::batch_size::BatchSize;
 use super::refusals::Refusals;
@@ -38,8 +38,10 @@ impl Default for Isolation {
 }
 
 impl Isolation {
-    /// Each refusal costs some statements. After so many the move waits for the next pass, so that the other moves get their turn.
+    /// Each refusal costs some statements. After so many, and this time, the move waits for the next pass. So the other
+    /// moves come soon, and cheap refusals do not hold up the refunds behind them.
     const REFUSED_AT_MOST: usize = 20;
+    const REFUSING_AT_MOST: Duration = Duration::from_secs(1);
 
     /// Whether some refund is left out now.
     pub fn leaves_out(&self, now: Instant) -> bool {
@@ -114,7 +116,8 @@ impl Recovery {
             let (batch, resting) = (isolation.batch, isolation.resting(Instant::now()));
             let done = self.recover_some(which, batch, &resting, report).await;
             let is_over = began.elapsed() > Self::LONGEST_PART
-                || self.isolation(which).refused_in_pass >= Isolation::REFUSED_AT_MOST;
+                || (self.isolation(which).refused_in_pass >= Isolation::REFUSED_AT_MOST
+                    && began.elapsed() > Isolation::REFUSING_AT_MOST);
             match done {
                 Ok(is_last) => {
                     self.isolation(which).batch.worked();

@@ -48,8 +48,8 @@ impl Recovery {
 
     /// Looks at some rows, and goes on there in the next pass.
     pub(super) async fn look(&mut self, which: RecoveryLook) -> Result<Looked, StoreError> {
-        let began = Instant::now();
         let (store, look) = (&self.node.store, self.looks.entry(which).or_default());
+        let began = Instant::now();
         if began < look.at {
             return Ok(Looked::default());
         }

@@ -22,9 +22,9 @@ struct Rest {
 impl Refusals {
     const LOGGED_AT_MOST: usize = 20;
     const FIRST_REST: Duration = Duration::from_mins(1);
-    const LONGEST_REST: Duration = Duration::from_hours(1);
+    const LONGEST_REST: Duration = Duration::from_mins(10);
     /// After this time without a refusal since its rest ended, a refund is forgotten: it has moved.
-    const FORGET: Duration = Duration::from_hours(2);
+    const FORGET: Duration = Duration::from_mins(30);
 
     /// Whether some refund is left out now.
     pub fn leaves_out(&self, now: Instant) -> bool {
@@ -41,7 +41,7 @@ impl Refusals {
     /// refunds are logged by id. When the fault is at all of them, these say enough.
     pub fn note(&mut self, id: RefundId, now: Instant) -> bool {
         let before = self.rests.get(&id).map_or(0, |rest| rest.refusals);
-        let rest = (Self::FIRST_REST * 2_u32.pow(before.min(6))).min(Self::LONGEST_REST);
+        let rest = (Self::FIRST_REST * 2_u32.pow(before.min(4))).min(Self::LONGEST_REST);
         self.rests.insert(id, Rest { refusals: before.saturating_add(1), until: now + rest });
         let (is_new, is_logged) = (before == 0, self.rests.len() <= Self::LOGGED_AT_MOST);
         if is_new && !is_logged {
@@ -69,9 +69,9 @@ mod tests {
     const MINUTE: Duration = Duration::from_mins(1);
 
     #[test]
-    fn a_refund_rests_longer_after_each_refusal_up_to_an_hour() {
+    fn a_refund_rests_longer_after_each_refusal_up_to_ten_minutes() {
         let (mut refusals, mut now) = (Refusals::default(), Instant::now());
-        for minutes in [1_u32, 2, 4, 8, 16, 32, 60, 60] {
+        for minutes in [1_u32, 2, 4, 8, 10, 10] {
             refusals.note(RefundId(7), now);
             let just_before = now + Duration::from_secs(u64::from(minutes) * 60 - 1);
             assert!(refusals.leaves_out(just_before), "{minutes}");

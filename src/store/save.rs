@@ -66,7 +66,7 @@ impl Saved {
 pub enum NotSaved {
     /// The database refuses it, with this message.
     Refused(String),
-    /// The database refused too many statements before, so this refund was in none.
+    /// The database refused too many refunds before, so this refund was in none.
     NotTried,
 }
 
@@ -116,7 +116,7 @@ impl Store {
     /// Saves refunds in one commit, like [`Store::save`], unless the database itself refuses one, as a trigger of a newer version
     /// may. Then the halves are saved apart, and their halves, until each such refund is alone. It has the database's message. A part that
     /// meets a lock is tried so many times in all: another commit saves some of the same refs in another order, and ends soon. After
-    /// `most_refusals` refused statements the rest is not tried: each refused refund costs several.
+    /// `most_refusals` refused refunds the rest is not tried: each of them costs several statements.
     ///
     /// # Errors
     /// When Postgres failed. Some of the refunds may be saved.
@@ -145,8 +145,8 @@ impl Store {
                 Ok(saved) => results.extend(saved.into_iter().map(Ok)),
                 Err(error) => {
                     let Some(why) = error.refusal() else { return Err(error) };
-                    refusals += 1;
                     if part.len() < 2 {
+                        refusals += 1;
                         results.extend(part.iter().map(|_| Err(NotSaved::Refused(why.clone()))));
                     } else {
                         let (first, second) = part.split_at(part.len() / 2);

@@ -37,7 +37,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/recovery.rs", "bring_back_stranded", "housekeeping.rs", 0xd65b_f61a),
     ("src/recovery/housekeeping.rs", "keep_house", "housekeeping.rs", 0xabdc_b752),
     ("src/recovery/isolation.rs", "recover", "housekeeping.rs", 0xaeaa_f4ba),
-    ("src/recovery/isolation.rs", "recover_together", "housekeeping.rs", 0x34c4_159f),
+    ("src/recovery/isolation.rs", "recover_together", "housekeeping.rs", 0x228c_bf09),
     ("src/recovery/isolation.rs", "recover_some", "housekeeping.rs", 0x336a_6392),
     ("src/recovery/isolation.rs", "recover_alone", "housekeeping.rs", 0x72b3_e6af),
     ("src/settler.rs", "write", "housekeeping.rs", 0x5fca_be02),

@@ -49,7 +49,6 @@ async fn many_refunds_that_postgres_refuses_do_not_keep_the_other_moves_waiting(
         .await;
     fail_at(&scratch, "old.id <= 25 and old.state = 'sending'").await;
     let mut recovery = recovery_of(&scratch).await;
-    assert_eq!(recovery.pass().await.unwrap().lapsed, 0, "one pass tries only some of the refused ones");
     until("the others end", async || {
         recovery.pass().await.unwrap();
         scratch.count(State::Sending).await == 25
