@@ -20,7 +20,7 @@ fn run(program: &str, args: &[&str]) {
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// As docs/runbook.md says it.
+/// As docs/evidence.md says it.
 async fn dump_and_restore(scratch: &mut Scratch, file: &Path) {
     let file = file.to_str().unwrap();
     run("pg_dump", &["--format=custom", "--file", file, "--dbname", &scratch.owner_url]);

@@ -64,7 +64,7 @@ fn standbys(replication: &Replication) -> Vec<Finding> {
             SETTINGS,
             format!("synchronous_standby_names = {names}: a commit waits for {needed} standbys, and it names {listed}"),
             "commits wait until so many standbys with these names are connected: nothing is saved or sent",
-            "connect them; or lower the number, compare the standbys before a fail-over as docs/runbook.md says, and call \
+            "connect them; or lower the number, compare the standbys before a fail-over as docs/evidence.md says, and call \
              pg_reload_conf()",
         ));
     }
@@ -73,7 +73,7 @@ fn standbys(replication: &Replication) -> Vec<Finding> {
             format!("synchronous_standby_names = {names}: a commit waits for {needed} of {all} standbys"),
             &format!(
                 "let each commit wait for all {all}; or compare at least {} of them before a fail-over, and promote the \
-                 furthest, as docs/runbook.md says",
+                 furthest, as docs/evidence.md says",
                 all - needed + 1
             ),
         ));
