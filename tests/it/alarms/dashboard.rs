@@ -32,9 +32,9 @@ fn words(expression: &str) -> impl Iterator<Item = &str> {
     expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
 
-/// The labels of each metric, as the table of docs/http.md has them. A histogram has `le`, too.
+/// The labels of each metric, as the table of docs/metrics.md has them. A histogram has `le`, too.
 fn labels() -> BTreeMap<String, BTreeSet<String>> {
-    let page = std::fs::read_to_string(Path::new(ROOT).join("docs/http.md")).unwrap();
+    let page = std::fs::read_to_string(Path::new(ROOT).join("docs/metrics.md")).unwrap();
     let mut labels = BTreeMap::new();
     for row in page.lines().filter(|line| line.starts_with("| `refundd_")) {
         let cells: Vec<&str> = row.split('|').collect();
