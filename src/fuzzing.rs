@@ -74,7 +74,7 @@ fn head_and_rest(input: &[u8]) -> (Vec<&str>, &[u8]) {
     }
 }
 
-/// Checks what every accepted refund must be, whichever door it came through.
+/// Checks what every accepted refund must be, whichever way in it took.
 fn is_sound(refund: &NewRefund) {
     for reference in [&refund.refund_ref, &refund.payment_ref] {
         assert!((1..=200).contains(&reference.chars().count()), "{refund:?}");

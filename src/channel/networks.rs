@@ -1,6 +1,6 @@
 //! The addresses that a channel may connect to: what its file names, and otherwise only public ones.
 //!
-//! The answer of DNS is checked, not the name. So a name that someone leads to a private address opens no door there.
+//! The answer of DNS is checked, not the name. So a name that someone leads to a private address is refused.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -27,7 +27,7 @@ impl By {
     }
 }
 
-/// Refuses a person's text that no door takes: one of more than `most` characters, or with a hidden one, or a card number.
+/// Refuses a person's text that no way in takes: one of more than `most` characters, or with a hidden one, or a card number.
 pub(super) fn keeps_the_laws(flag: &str, most: usize, text: &str) -> anyhow::Result<()> {
     let length = text.chars().count();
     let too_long = (length > most).then(|| format!("has {length} characters, and may have {most}"));

@@ -60,7 +60,7 @@ pub fn target(input: &[u8]) {
     let sent: Vec<&&[u8]> = shown.iter().filter(is_header).collect();
     let is_right = matches!(sent[..], [header] if may_enter(header));
     assert_eq!(caller(callers, &shown, &[]).is_some(), is_right, "{sent:?}");
-    // A certificate opens no door beside a header that is wrong.
+    // A certificate does not let a request in whose header is wrong.
     let by_certificate = caller(callers, &shown, &["desk.internal".to_owned()]);
     assert_eq!(by_certificate.is_some(), sent.is_empty() || is_right, "{sent:?}");
 }

@@ -128,7 +128,7 @@ impl Who {
     }
 }
 
-/// Reads a text of a person, such as a reason: 1 to `most` characters, which every door takes. `what` says for people what
+/// Reads a text of a person, such as a reason: 1 to `most` characters, which every way in takes. `what` says for people what
 /// belongs there.
 pub(super) fn of_a_person(
     object: &Map<String, Value>,

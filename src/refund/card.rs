@@ -1,4 +1,4 @@
-//! Finds card numbers, so that no door lets one in and nothing shows one.
+//! Finds card numbers, so that no way in takes one and nothing shows one.
 //!
 //! A card number has 13 to 19 digits, with one separator between two of them, or up to three between groups; it begins and
 //! is as long as the numbers of a card scheme, and it passes the check of Luhn. A number that only looks like one is not to
@@ -12,7 +12,7 @@ use std::ops::Range;
 use serde_json::{Number, Value};
 use uuid::Uuid;
 
-/// The problem of a text that a door refuses.
+/// The problem of a text that a way in refuses.
 pub const PROBLEM: &str = "holds a card number, and refundd keeps none; remove it";
 
 const FEWEST: usize = 13;

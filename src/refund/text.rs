@@ -1,7 +1,7 @@
-//! The laws for texts from outside: which characters no door lets in, and how a text is shown to people.
+//! The laws for texts from outside: which characters no way in takes, and how a text is shown to people.
 //!
 //! A control character may command a terminal. A bidirectional control or a zero-width character makes people see
-//! another text than programs read. So both are refused at every door, and escaped wherever a text is shown: old rows
+//! another text than programs read. So both are refused at every way in, and escaped wherever a text is shown: old rows
 //! and banks may have them.
 //!
 //! The module does not look at payloads. They are passed on to the bank unchanged, and JSON may have line breaks.
@@ -47,7 +47,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The problem of a text that a door must refuse; `None` if there is none.
+/// The problem of a text that a way in must refuse; `None` if there is none.
 #[must_use]
 pub fn problem(text: &str) -> Option<String> {
     let hidden = text.chars().find(|character| is_hidden(*character))?;

@@ -73,7 +73,7 @@ fn result(one: &DecisionResult, with_message: bool) -> Markup {
     }
 }
 
-/// The form as the body of `POST /v1/review`, so that both doors have the same checks.
+/// The form as the body of `POST /v1/review`, so that both ways in have the same checks.
 fn as_body(form: &Form) -> Map<String, Value> {
     let refund = |text: &str| {
         let (id, version) = text.split_once('@').unwrap_or((text, ""));
