@@ -70,7 +70,7 @@ impl Notifier {
     /// The row is written at most so often while changes are delivered.
     const NOTE_EVERY: Duration = Duration::from_secs(1);
     const KEEP_EVERY: Duration = Duration::from_secs(5);
-    /// How often a node without the lease asks for it, and how often the journal is read when it had nothing new.
+    /// How often the journal is read when it had nothing new. A node without the lease asks for it half as often.
     const LOOK_EVERY: Duration = Duration::from_millis(500);
 
     pub fn new(node: Node, webhook: Webhook, patience: Patience) -> Self {
