@@ -5,7 +5,7 @@
 //! counts once at a time. Then it waits ten times as long as the count took, times the number of living nodes.
 //! So all nodes together keep one connection busy for a tenth of the time, however many callers there are. A count that
 //! fails because it takes too long costs as much as one that works, so the node waits after it, too. Meanwhile the last good count
-//! stands in. While there is none, the node waits for half a minute at most.
+//! stands in. While there is none, the node waits for two minutes at most.
 
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::{Duration, Instant};
