@@ -23,6 +23,7 @@ mod paused;
 mod people;
 mod plan;
 mod producer;
+mod records;
 mod stalls;
 mod test_caller;
 mod verdict;

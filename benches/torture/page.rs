@@ -10,9 +10,9 @@ use sqlx::{Connection, PgConnection};
 
 use crate::plan::Plan;
 use crate::producer::Acknowledged;
+use crate::records::{Decision, Fault, Frozen};
 use crate::stalls::Stall;
 use crate::verdict::{Rows, Verdict};
-use crate::world::{Decision, Fault, Frozen};
 
 /// The kinds of violations.
 const PROMISES: [&str; 11] = [

@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 
 use crate::channels::CHANNELS;
 use crate::producer::Http;
-use crate::world::{Decision, Shown, World, now_us};
+use crate::records::{Decision, Shown};
+use crate::world::{World, now_us};
 
 /// The reply to a decision of which no whole answer came.
 const NO_REPLY: &str = "no answer";

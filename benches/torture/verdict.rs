@@ -18,7 +18,7 @@ use playground::bank::{Arrival, Kind, Ledger};
 
 use crate::limits::Limits;
 use crate::producer::Acknowledged;
-use crate::world::{Decision, Fault, Frozen, Shown};
+use crate::records::{Decision, Fault, Frozen, Shown};
 pub use pace::pauses;
 pub use rows::{Rows, drain};
 use story::Story;

@@ -24,6 +24,7 @@ use crate::clock::PostgresClock;
 use crate::limits::Limits;
 use crate::paused::LongPauses;
 use crate::plan::Plan;
+use crate::records::{Decision, Fault, Frozen, Shown};
 
 pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 pub const NODES: [&str; 4] = ["a", "b", "c", "d"];
@@ -58,50 +59,6 @@ pub struct World {
     decisions: Mutex<Vec<Decision>>,
     shown: Mutex<BTreeMap<(String, i64), Shown>>,
     replies: Mutex<BTreeMap<String, usize>>,
-}
-
-/// A refund in review, as a page showed it to a person.
-#[derive(Debug, Clone)]
-pub struct Shown {
-    pub refund_ref: String,
-    pub version: i64,
-    /// What refundd says about it. It is printed, and proves nothing.
-    pub reason: String,
-    pub seen_us: i64,
-}
-
-/// A node's process that was stopped for a while, as an overloaded host stops it.
-#[derive(Debug, Clone)]
-pub struct Frozen {
-    pub node: &'static str,
-    pub from_us: i64,
-    pub until_us: i64,
-}
-
-/// A fault, and when it was healed.
-#[derive(Debug, Clone)]
-pub struct Fault {
-    pub kind: String,
-    /// The key in Redis of the limit about which somebody forged something.
-    pub forged: Option<String>,
-    pub from_us: i64,
-    pub healed_us: i64,
-}
-
-/// A person's decision about a refund in review.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    pub refund_ref: String,
-    /// The version that the page showed.
-    pub version: i64,
-    /// Whether it is to be sent again.
-    pub again: bool,
-    /// Whether the page said that its channel goes to another bank now.
-    pub has_moved: bool,
-    /// When it was first sent.
-    pub said_us: i64,
-    /// What refundd answered, in order: to the decision, and to its approval by a second person.
-    pub replies: Vec<String>,
 }
 
 pub fn now_us() -> i64 {

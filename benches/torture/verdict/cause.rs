@@ -16,7 +16,7 @@ use super::Verdict;
 use super::rows::Row;
 use super::story::{Story, is_refusal_for_now};
 use crate::channels::OnUnknown;
-use crate::world::{Fault, Shown};
+use crate::records::{Fault, Shown};
 
 /// An answer that came later than this may have missed the node's time-out.
 const PROMPT_US: i64 = 1_000_000;

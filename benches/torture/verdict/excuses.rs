@@ -5,7 +5,7 @@ use std::ops::Range;
 use playground::judge::Intervals;
 
 use crate::channels::TIMEOUT_US;
-use crate::world::{Fault, Frozen};
+use crate::records::{Fault, Frozen};
 
 /// How long after a change of Redis a permit from before it may still be used: a permit for another service opens up to
 /// a second later, and nodes look at Redis's clock every second.

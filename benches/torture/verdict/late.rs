@@ -6,7 +6,7 @@
 use playground::bank::{Arrival, Kind};
 
 use super::rows::{Made, Rows};
-use crate::world::Frozen;
+use crate::records::Frozen;
 
 /// How soon after a node goes on a delayed request must arrive.
 const SOON_US: i64 = 500_000;

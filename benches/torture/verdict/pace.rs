@@ -12,8 +12,8 @@ use super::story::Story;
 use super::{Verdict, excuses, late};
 use crate::channels::{self, CHANNELS};
 use crate::limits::TestedLimit;
+use crate::records::{Fault, Frozen};
 use crate::test_caller;
-use crate::world::{Fault, Frozen};
 
 /// The spans that are judged beside those of one `per`, as multiples of it.
 const LONGER: &[u32] = &[2, 5, 10];

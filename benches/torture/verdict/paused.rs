@@ -6,7 +6,7 @@ use super::rows::Rows;
 use super::{Verdict, late};
 use crate::channels;
 use crate::paused::LongPause;
-use crate::world::Frozen;
+use crate::records::Frozen;
 
 /// How long after a pause a request may arrive whose claim began before it. Its first byte leaves within a second of the
 /// claim: the lease of 8 s lasts for the time-out and 5 s more. A slow way holds it back for up to 2.5 s more.
