@@ -154,14 +154,14 @@ impl ChannelStatus {
         self.note_nodes(vec![bank], vec![seen], redis_is_away);
     }
 
-    /// Adds what nodes see: of several nodes, one whose bank is in trouble, and the wait with the largest share.
+    /// Adds what nodes see: of several nodes, one whose bank is in the trouble that counts, and the wait with the largest share.
     fn note_nodes(&mut self, banks: Vec<BankStatus>, seen: Vec<BindsSeen>, redis_is_away: bool) {
-        let trouble = |bank: &BankStatus| bank.unreachable.is_some() || bank.blocked.is_some();
-        let place = banks.iter().position(trouble).unwrap_or(0);
+        let of = |bank: &BankStatus| Standing::of_node(bank.unreachable.as_deref(), bank.blocked.as_deref());
+        let trouble = Standing::of_nodes(banks.iter().map(of), redis_is_away);
+        // No bank has the trouble if nothing is wrong, or if Redis is away and no claim has failed yet.
+        let place = banks.iter().position(|bank| of(bank) == trouble).unwrap_or(0);
         self.bank = banks.into_iter().nth(place);
-        let has = |trouble: fn(&BankStatus) -> bool| self.bank.as_ref().is_some_and(trouble);
-        let is_blocked = has(|bank| bank.blocked.is_some()) || redis_is_away;
-        self.state = self.state.with_nodes(has(|bank| bank.unreachable.is_some()), is_blocked);
+        self.state = self.state.with_nodes(trouble);
         self.note_binds(seen);
         self.judge();
     }

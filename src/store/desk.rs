@@ -51,7 +51,7 @@ pub struct ReviewFilter {
 }
 
 /// One node, as its liveness row shows it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct NodeRow {
     pub name: String,
     pub version: String,
@@ -67,7 +67,7 @@ pub struct NodeRow {
 }
 
 /// What one living node sees of a channel's bank.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct BankOfNode {
     pub node: String,
     pub channel: String,

@@ -36,19 +36,29 @@ impl Standing {
         }
     }
 
-    /// With what nodes see: whether the bank is unreachable, and whether no refund can be taken or claimed.
+    /// What keeps one node from sending: why it cannot reach the bank, or why it can take or claim no refund. `None` if
+    /// nothing does. A node with both says that the bank is unreachable.
+    pub fn of_node(unreachable: Option<&str>, blocked: Option<&str>) -> Option<Standing> {
+        unreachable.map(|_| Standing::Unreachable).or(blocked.map(|_| Standing::Blocked))
+    }
+
+    /// What keeps some node from sending; `None` if nothing does. One node is enough, and an unreachable bank on any of
+    /// them counts more than a block.
+    pub fn of_nodes(
+        nodes: impl IntoIterator<Item = Option<Standing>>,
+        redis_is_away: bool,
+    ) -> Option<Standing> {
+        let of_redis = redis_is_away.then_some(Standing::Blocked);
+        let troubles = nodes.into_iter().flatten().chain(of_redis);
+        troubles.max_by_key(|trouble| *trouble == Standing::Unreachable)
+    }
+
+    /// With what keeps some node from sending, as [`Standing::of_nodes`] says it.
     #[must_use]
-    pub fn with_nodes(self, is_unreachable: bool, is_blocked: bool) -> Standing {
-        use Standing::{Blocked, Breaker, Cooling, NotRun, Paused, Unreachable};
-        if matches!(self, Paused | Breaker | Cooling | NotRun) {
-            return self;
-        }
-        if is_unreachable {
-            Unreachable
-        } else if is_blocked {
-            Blocked
-        } else {
-            self
+    pub fn with_nodes(self, trouble: Option<Standing>) -> Standing {
+        match self {
+            Standing::Paused | Standing::Breaker | Standing::Cooling | Standing::NotRun => self,
+            _ => trouble.unwrap_or(self),
         }
     }
 

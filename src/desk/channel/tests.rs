@@ -132,6 +132,22 @@ fn of_several_nodes_the_longest_wait_binds_and_trouble_is_shown() {
 }
 
 #[test]
+fn of_two_nodes_in_different_trouble_the_unreachable_bank_counts_and_its_reason_is_shown() {
+    let unreachable = json!({ "unreachable": "connect: refused" });
+    let blocked = json!({ "blocked": "the clocks disagree" });
+    for (first, second) in [(&unreachable, &blocked), (&blocked, &unreachable)] {
+        let mut reports = report(first);
+        reports.extend(report(second));
+        let mut status = ChannelStatus::of(&census());
+        status.note_reports(&reports);
+        assert_eq!(status.state, Standing::Unreachable, "{first} before {second}");
+        let bank = status.bank.unwrap_or_default();
+        assert_eq!(bank.unreachable.as_deref(), Some("connect: refused"), "{first} before {second}");
+        assert_eq!(bank.blocked, None, "{first} before {second}");
+    }
+}
+
+#[test]
 fn a_channel_with_an_outage_has_no_forecast_and_says_why_until_the_outage_is_over() {
     let of = |bank: &Value, redis: Option<&str>| {
         let mut reports = report(bank);

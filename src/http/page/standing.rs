@@ -17,8 +17,8 @@ use crate::store::{BankOfNode, ChannelCensus};
 fn of(census: &ChannelCensus, cluster: &Cluster) -> Standing {
     let banks = cluster.banks.get(&census.channel).map_or(&[][..], Vec::as_slice);
     let redis_is_away = cluster.nodes.iter().any(|node| node.lives && node.redis_trouble.is_some());
-    let is_blocked = redis_is_away || banks.iter().any(|bank| bank.blocked.is_some());
-    Standing::of(census).with_nodes(banks.iter().any(|bank| bank.unreachable.is_some()), is_blocked)
+    let trouble = |bank: &BankOfNode| Standing::of_node(bank.unreachable.as_deref(), bank.blocked.as_deref());
+    Standing::of(census).with_nodes(Standing::of_nodes(banks.iter().map(trouble), redis_is_away))
 }
 
 pub(super) fn standing_badge(census: &ChannelCensus, cluster: &Cluster) -> Markup {
@@ -96,4 +96,80 @@ pub(super) fn reasons(
         }
     }
     reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use super::*;
+    use crate::store::{BankStatus, NodeReport, NodeRow, ReportedBank, SuspendedBy, Suspension};
+
+    /// What one node sees: each bit is one trouble.
+    fn report(bits: u8) -> NodeReport {
+        let trouble = |bit: u8| (bits & bit != 0).then(|| "a reason".to_owned());
+        let status = BankStatus { unreachable: trouble(1), blocked: trouble(2), ..BankStatus::default() };
+        let bank = ReportedBank { status, ..ReportedBank::default() };
+        let banks = BTreeMap::from([("acme".to_owned(), bank)]);
+        NodeReport { redis: trouble(4), banks, ..NodeReport::default() }
+    }
+
+    /// The same as the page reads it.
+    fn cluster(reports: &[(String, NodeReport)]) -> Cluster {
+        let node = |(name, report): &(String, NodeReport)| NodeRow {
+            name: name.clone(),
+            lives: true,
+            redis_trouble: report.redis.clone(),
+            ..NodeRow::default()
+        };
+        let bank = |(name, report): &(String, NodeReport)| {
+            let BankStatus { unreachable, blocked, .. } = report.banks["acme"].status.clone();
+            let (node, channel) = (name.clone(), "acme".to_owned());
+            BankOfNode { node, channel, unreachable, blocked, ..BankOfNode::default() }
+        };
+        let banks = HashMap::from([("acme".to_owned(), reports.iter().map(bank).collect())]);
+        Cluster { nodes: reports.iter().map(node).collect(), banks }
+    }
+
+    fn suspended(by: SuspendedBy) -> ChannelCensus {
+        let suspension = Suspension {
+            channel: Some("acme".to_owned()),
+            by,
+            reason: "a reason".to_owned(),
+            who: "ann".to_owned(),
+            since: None,
+            until: None,
+            left: None,
+            probe_in: None,
+        };
+        ChannelCensus { suspensions: vec![suspension], ..running() }
+    }
+
+    fn running() -> ChannelCensus {
+        let run_by = vec!["node-a#1".to_owned(), "node-b#2".to_owned()];
+        ChannelCensus { channel: "acme".to_owned(), run_by, ..ChannelCensus::default() }
+    }
+
+    #[test]
+    fn the_page_and_the_status_say_the_same_state_whatever_two_nodes_see() {
+        let censuses = [
+            running(),
+            ChannelCensus { full: true, ..running() },
+            ChannelCensus { slowed: Some(50), ..running() },
+            ChannelCensus { run_by: Vec::new(), ..running() },
+            suspended(SuspendedBy::Person),
+            suspended(SuspendedBy::Breaker),
+            suspended(SuspendedBy::Cooling),
+        ];
+        for bits in 0..64 {
+            let (first, second) = (report(bits % 8), report(bits / 8));
+            let reports = [("node-a".to_owned(), first), ("node-b".to_owned(), second)];
+            let cluster = cluster(&reports);
+            for census in &censuses {
+                let mut status = ChannelStatus::of(census);
+                status.note_reports(&reports);
+                assert_eq!(of(census, &cluster), status.state, "{census:?} {reports:?}");
+            }
+        }
+    }
 }
