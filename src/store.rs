@@ -73,7 +73,7 @@ use connections::Connections;
 use error::Doing;
 
 pub use address::{
-    client_certificate_file, is_verify_full, tls_parameter, trouble_of_address, unchecked_host,
+    ShownCertificate, client_certificate, is_verify_full, tls_parameter, trouble_of_address, unchecked_host,
 };
 pub use cancel::{Cancelled, Canceller};
 pub use census::{ChannelCensus, NothingAccepted};

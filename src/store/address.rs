@@ -109,14 +109,37 @@ pub fn unchecked_host(url: &str) -> Option<String> {
     (!is_socket && !is_verify_full(url)).then(|| host.to_owned())
 }
 
-/// The file with the certificate that a node shows to Postgres; `None` if the address names none.
+/// The certificate that a node shows to Postgres.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShownCertificate {
+    /// In this file, which the client reads at each connection.
+    InFile(PathBuf),
+    /// In the environment itself, as PEM.
+    Pem(String),
+}
+
+/// The certificate that a node shows to Postgres: the one that the address names, or else the one of the variable `PGSSLCERT`.
+/// `None` if neither names one, or if the client makes no TLS with this address.
 #[must_use]
-pub fn client_certificate_file(url: &str) -> Option<PathBuf> {
-    let (_, query) = url.trim().split_once('?')?;
+pub fn client_certificate(url: &str, variable: Option<String>) -> Option<ShownCertificate> {
+    let url = url.trim();
+    let is_clear =
+        |options: PgConnectOptions| matches!(options.get_ssl_mode(), PgSslMode::Disable | PgSslMode::Allow);
+    if PgConnectOptions::from_str(url).is_ok_and(is_clear) {
+        return None;
+    }
+    let query = url.split_once('?').map_or("", |(_, query)| query);
     let parameters = form_urlencoded::parse(query.as_bytes());
     let named = parameters.filter(|(name, _)| matches!(&**name, "sslcert" | "ssl-cert"));
     // The client uses the last one.
-    named.last().map(|(_, file)| PathBuf::from(file.into_owned()))
+    let of_address = named.last().map(|(_, file)| ShownCertificate::InFile(PathBuf::from(file.into_owned())));
+    of_address.or_else(|| {
+        let value = variable?;
+        let text = value.trim();
+        // The client tells a text from a name in the same way.
+        let is_pem = text.starts_with("-----BEGIN") && text.ends_with("-----");
+        Some(if is_pem { ShownCertificate::Pem(value) } else { ShownCertificate::InFile(value.into()) })
+    })
 }
 
 #[cfg(test)]
@@ -174,6 +197,10 @@ mod tests {
         }
     }
 
+    fn in_file(file: &str) -> ShownCertificate {
+        ShownCertificate::InFile(PathBuf::from(file))
+    }
+
     #[test]
     fn the_certificate_of_the_node_is_the_file_that_the_address_names() {
         for (url, file) in [
@@ -185,7 +212,22 @@ mod tests {
             ("postgres://db/p?sslrootcert=ca.pem", None),
             ("postgres://db/sslcert=a", None),
         ] {
-            assert_eq!(client_certificate_file(url), file.map(PathBuf::from), "{url}");
+            assert_eq!(client_certificate(url, None), file.map(in_file), "{url}");
+        }
+    }
+
+    #[test]
+    fn an_address_without_a_certificate_takes_that_of_the_environment_unless_it_makes_no_tls() {
+        let pem = "\n-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
+        let text = ShownCertificate::Pem(pem.to_owned());
+        for (url, variable, shown) in [
+            ("postgres://db/p?sslmode=verify-full", "/etc/node.pem", Some(in_file("/etc/node.pem"))),
+            ("postgres://db/p?sslmode=verify-full", pem, Some(text)),
+            ("postgres://db/p?sslmode=verify-full&sslcert=a.pem", "/etc/node.pem", Some(in_file("a.pem"))),
+            ("postgres://db/p?sslmode=disable", "/etc/node.pem", None),
+            ("postgres://db/p?sslmode=disable&sslcert=a.pem", "/etc/node.pem", None),
+        ] {
+            assert_eq!(client_certificate(url, Some(variable.to_owned())), shown, "{url}");
         }
     }
 }

@@ -1,10 +1,15 @@
 //! Findings about Postgres: settings, rights, schema and TLS.
 
+use std::path::Path;
+use std::process::Command;
+
 use jiff::{ToSpan, Zoned};
 use playground::{Authority, PostgresOptions, PrivatePostgres};
+use serde_json::Value;
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::{NO_REDIS, config, examine, finding, is_found, is_well};
+use crate::cli::file;
 use crate::harness::Scratch;
 use crate::harness::certificates::{Identity, Issued};
 use crate::roles::make_producers;
@@ -225,5 +230,27 @@ fn the_certificate_that_a_node_shows_to_postgres_is_dated_also_while_postgres_is
     for lines in [of_file(&ended), of_address(&ended)] {
         let (report, _) = examine(&config_of(&lines));
         is_found(&report, "broken", "postgres.tls", &format!("{shown} ended at 2020-01-01"));
+    }
+}
+
+#[test]
+fn the_certificate_that_the_environment_names_for_postgres_is_dated_too() {
+    let issued = Issued::new();
+    let (good, ended) = (issued.identity(&["node"]), issued.expired(&["node"]));
+    let shown = "the certificate that this node shows to Postgres";
+    let config = file(&config_of("postgres://u@127.0.0.1:1/p?sslmode=verify-full"));
+    let examine = |certificate: &str, key: &Path| {
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_refundd"));
+        doctor.args(["doctor", "--json", "--config"]).arg(config.path());
+        let output = doctor.env("PGSSLCERT", certificate).env("PGSSLKEY", key).output().unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    for (identity, severity, words) in [(&good, "ok", "ends in"), (&ended, "broken", "ended at 2020-01-01")] {
+        let pem = std::fs::read_to_string(&identity.certificate).unwrap();
+        for certificate in [identity.certificate.to_str().unwrap(), pem.as_str()] {
+            let report = examine(certificate, &identity.key);
+            let finding = finding(&report, "postgres.tls", &format!("{shown} {words}"));
+            assert_eq!(finding["severity"], severity, "{finding:#}");
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! Checks whether the way to Postgres is closed to others, and how long the certificates of both its ends are good.
 
-use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,7 +12,7 @@ use crate::certificate::first_end;
 use crate::cli::doctor::certificates;
 use crate::cli::doctor::finding::Finding;
 use crate::config::Config;
-use crate::store::{Store, client_certificate_file, unchecked_host};
+use crate::store::{ShownCertificate, Store, client_certificate, unchecked_host};
 
 const TLS: &str = "postgres.tls";
 
@@ -30,7 +29,8 @@ pub(super) async fn findings(config: &Config, store: &Store, soon: Duration, now
         None if store.uses_socket() => return vec![Finding::ok(TLS, "Postgres is reached by a Unix socket")],
         None => of_server(store, soon, now).await,
     };
-    findings.extend(client_certificate_file(url).map(|file| of_node(&file, soon, now)));
+    let shown = client_certificate(url, std::env::var("PGSSLCERT").ok());
+    findings.extend(shown.map(|shown| of_node(&shown, soon, now)));
     findings
 }
 
@@ -44,11 +44,20 @@ async fn of_server(store: &Store, soon: Duration, now: Timestamp) -> Vec<Finding
     ]
 }
 
-/// The certificate that the node shows. Read from its file, as the client does at each connection.
-fn of_node(file: &Path, soon: Duration, now: Timestamp) -> Finding {
-    let certificates = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+/// The certificate that the node shows. One in a file is read from there, as the client does at each connection.
+fn of_node(shown: &ShownCertificate, soon: Duration, now: Timestamp) -> Finding {
+    let (certificates, way_out) = match shown {
+        ShownCertificate::InFile(file) => (
+            CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>),
+            format!("put a new certificate and its key in place of {} and its key", file.display()),
+        ),
+        ShownCertificate::Pem(text) => (
+            CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>(),
+            "put a new certificate into `PGSSLCERT` and its key into `PGSSLKEY`, and restart the node"
+                .to_owned(),
+        ),
+    };
     let end = certificates.ok().and_then(|certificates| first_end(&certificates));
     let whose = "the certificate that this node shows to Postgres";
-    let way_out = format!("put a new certificate and its key in place of {} and its key", file.display());
     certificates::finding(TLS, whose, end, (soon, now), &way_out)
 }
