@@ -282,3 +282,6 @@ async fn part<T>(node: &Node, work: impl Future<Output = T>) -> T {
     let _pass = node.progress.pass("recovery");
     work.await
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,7 +34,7 @@ struct ByState {
 }
 
 /// What a scrape reads from Postgres and the node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Readings<'a> {
     /// `None` when Postgres did not answer, or before the first count.
     pub census: Option<&'a [ChannelCensus]>,

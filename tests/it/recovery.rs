@@ -147,14 +147,22 @@ async fn slow_down(scratch: &Scratch, seconds: u32) {
         .await;
 }
 
+fn node_of(scratch: &Scratch) -> Node {
+    Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()))
+}
+
+fn recovery_on(node: Node) -> Recovery {
+    let keep = Keep { permits: Duration::from_hours(168), attempts: None, events: None };
+    Recovery::new(node, WakeUps::of_sends(100), keep)
+}
+
 /// A recovery whose passes the test makes.
 async fn recovery_of(scratch: &Scratch) -> Recovery {
-    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
+    let node = node_of(scratch);
     // Nothing is over for a node that has not compared the clocks yet.
     let (us, at) = node.bucket.time().await.unwrap();
     node.store.watch_clock(&node.name, Some(RedisTime { us, at }), true).await.unwrap();
-    let keep = Keep { permits: Duration::from_hours(168), attempts: None, events: None };
-    Recovery::new(node, WakeUps::of_sends(100), keep)
+    recovery_on(node)
 }
 
 /// No bank of these channels can be asked, so nobody else would ever look at these refunds again.
@@ -220,10 +228,9 @@ async fn a_round_of_slow_statements_is_no_loop_that_is_stuck() {
     scratch.sql("update refundd.channels set max_backlog = 1").await;
     scratch.insert("acme", "R-", 1).await;
     slow_down(&scratch, 2).await;
-    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
-    let keep = Keep { permits: Duration::from_hours(168), attempts: None, events: None };
+    let node = node_of(&scratch);
     let heartbeat = tokio::spawn(Heartbeat::new(node.clone(), BucketKind::Redis).run());
-    let recovery = tokio::spawn(Recovery::new(node.clone(), WakeUps::of_sends(100), keep).run());
+    let recovery = tokio::spawn(recovery_on(node.clone()).run());
     // Before that, eight statements of the round take two seconds each. No part has more than two of them.
     until("the round comes to the backlogs", async || {
         let stuck = node.progress.stuck(Duration::from_secs(10));

@@ -1,9 +1,12 @@
 //! A part of recovery that fails, and a row at which Postgres fails, hold up nothing else.
 
+use refundd::bucket::BucketKind;
+use refundd::heartbeat::Heartbeat;
+use refundd::metrics::{PageFormat, Readings};
 use refundd::refund::State;
 use sqlx::Executor;
 
-use super::recovery_of;
+use super::{node_of, recovery_of, recovery_on};
 use crate::harness::failing::{fail_at, fail_no_more, wait_at};
 use crate::harness::{Scratch, until};
 
@@ -95,6 +98,27 @@ async fn a_part_that_fails_keeps_no_other_part_from_its_work() {
     assert_eq!(scratch.number(full).await, 1);
     scratch.sql("alter function refundd.missing rename to stepped_forward").await;
     assert_eq!(recovery.pass().await.unwrap().expired, 1);
+}
+
+#[tokio::test]
+async fn a_node_that_stops_while_recovery_fails_does_not_show_the_failure_until_its_end() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 1).await;
+    lapse(&scratch, "true").await;
+    fail_at(&scratch, "old.state = 'sending'").await;
+    let node = node_of(&scratch);
+    let shows = |is: u8| {
+        let page = node.metrics.page(&Readings::default(), PageFormat::PlainText);
+        page.contains(&format!("\nrefundd_recovery_failing {is}\n"))
+    };
+    let heartbeat = tokio::spawn(Heartbeat::new(node.clone(), BucketKind::Redis).run());
+    let recovery = tokio::spawn(recovery_on(node.clone()).run());
+    until("recovery fails", async || shows(1)).await;
+    node.stop.cancel();
+    recovery.await.unwrap();
+    assert!(shows(0));
+    heartbeat.await.unwrap();
 }
 
 /// A move of recovery: what makes a channel and its refunds ready for it, and what is true of a refund that moved.
