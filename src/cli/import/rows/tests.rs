@@ -1,22 +1,24 @@
 use super::*;
 
 fn rows(text: &str, format: FileFormat) -> anyhow::Result<Vec<String>> {
+    Ok(chunks(text, format)?.concat())
+}
+
+/// At most two rows each.
+fn chunks(text: &str, format: FileFormat) -> anyhow::Result<Vec<Vec<String>>> {
     let (outbox, mut inbox) = tokio::sync::mpsc::channel(100);
     let config = Config::parse(Config::REFERENCE, "r.toml", &|_| None)?;
     read(text.as_bytes(), format, 2, &config, &outbox)?;
     drop(outbox);
-    let mut results = Vec::new();
+    let text = |row: Row| match row.refund {
+        Ok(refund) => format!("{}: {} {}", row.line, refund.refund_ref, refund.money.amount_minor),
+        Err(refused) => format!("{}: {}", row.line, refused.wrong.join("; ")),
+    };
+    let mut chunks = Vec::new();
     while let Some(chunk) = inbox.blocking_recv() {
-        for row in chunk {
-            results.push(match row.refund {
-                Ok(refund) => {
-                    format!("{}: {} {}", row.line, refund.refund_ref, refund.money.amount_minor)
-                }
-                Err(refused) => format!("{}: {}", row.line, refused.wrong.join("; ")),
-            });
-        }
+        chunks.push(chunk.into_iter().map(text).collect());
     }
-    Ok(results)
+    Ok(chunks)
 }
 
 #[test]
@@ -107,6 +109,16 @@ fn lines_of_json_are_counted_with_the_empty_ones() {
     let results = rows(&format!("\n{one}\nnonsense\n"), FileFormat::Ndjson).unwrap();
     assert_eq!(results[0], "2: R-1 5");
     assert!(results[1].starts_with("3: is not JSON"), "{results:?}");
+}
+
+/// The import shows them after each commit, so it never holds more of them than its few commits have lines.
+#[test]
+fn refused_lines_fill_a_chunk_as_refunds_do_however_many_they_are() {
+    let (json, csv) = ("nonsense\n".repeat(7), format!("refund_ref\n{}", "\"two\",cells\n".repeat(7)));
+    for (text, format) in [(json, FileFormat::Ndjson), (csv, FileFormat::Csv)] {
+        let sizes: Vec<usize> = chunks(&text, format).unwrap().iter().map(Vec::len).collect();
+        assert_eq!(sizes, [2, 2, 2, 1], "{format:?}");
+    }
 }
 
 #[test]
