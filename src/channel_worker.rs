@@ -11,7 +11,6 @@
 //! After the commit of a claim a refund *may have been sent*. A request is handed back only if it provably did not
 //! leave, because the permit lapsed or the node stops. Every other request is settled.
 
-mod ahead;
 mod attempt;
 mod blocked;
 mod claiming;
@@ -21,6 +20,7 @@ mod lead_time;
 mod making;
 mod need;
 mod phases;
+mod prefetch;
 mod probing;
 mod resources;
 mod round;
@@ -75,8 +75,8 @@ pub struct ChannelWorker<W> {
     work: W,
     /// How many ids the bucket had after the last take; `None` if it was filled since then.
     depth: Option<u64>,
-    /// Ids that were taken for the next claim, each with its permit.
-    ahead: Vec<(RefundId, Permit)>,
+    /// Ids that were taken for the next claim before it has slots, each with its permit.
+    prefetched: Vec<(RefundId, Permit)>,
     /// The last wait was long enough to open a connection.
     is_rare: bool,
     /// Until when this node reserved the breaker's probe that the next request is; `None` if it is no probe.
@@ -114,7 +114,7 @@ impl<W: Work> ChannelWorker<W> {
     /// Runs until `stop` is cancelled.
     pub async fn run(mut self) {
         self.work_until_stopped().await;
-        self.put_ahead_back().await;
+        self.put_prefetched_back().await;
     }
 
     async fn work_until_stopped(&mut self) {

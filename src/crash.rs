@@ -17,7 +17,7 @@ pub const POINTS: &[(&str, &str)] = &[
         "more ids have left the bucket for left-over permits, and nothing is claimed for these ids",
     ),
     (
-        "taken_ahead",
+        "prefetched",
         "ids have left the bucket for the next claim of a channel without limits, and nothing is claimed for these ids",
     ),
     ("counting", "permits are spent and committed, and the ledger has not counted them"),

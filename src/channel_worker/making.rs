@@ -95,7 +95,7 @@ impl<W: Work> ChannelWorker<W> {
             is_rare: false,
             probe: None,
             forgot: false,
-            ahead: Vec::new(),
+            prefetched: Vec::new(),
             met_unclaimable: false,
             notices: RedisNotices::default(),
         }

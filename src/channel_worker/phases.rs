@@ -39,7 +39,7 @@ impl<W: Work> ChannelWorker<W> {
         signals: &mut Signals,
     ) -> Result<Option<Instant>, NotReady> {
         if !matches!(next, Next::Now) {
-            self.put_ahead_back().await;
+            self.put_prefetched_back().await;
         }
         match next {
             Next::Now => {}
@@ -96,8 +96,8 @@ impl<W: Work> ChannelWorker<W> {
             biased;
             () = signals.stop.cancelled() => Err(NotReady::Stopped),
             slots = ready => Ok(slots),
-            () = tokio::time::sleep(Self::KEEPS_AHEAD), if !self.ahead.is_empty() => {
-                self.put_ahead_back().await;
+            () = tokio::time::sleep(Self::KEEPS_PREFETCHED), if !self.prefetched.is_empty() => {
+                self.put_prefetched_back().await;
                 Err(NotReady::Again(Next::Now))
             }
         }
@@ -112,15 +112,15 @@ impl<W: Work> ChannelWorker<W> {
     ) -> Result<Vec<Reserved>, NotReady> {
         self.waits.on_limit();
         let began = Instant::now();
-        let keeps_ids = !self.ahead.is_empty();
+        let keeps_ids = !self.prefetched.is_empty();
         let connections = tokio::select! {
             biased;
             () = signals.stop.cancelled() => return Err(NotReady::Stopped),
             connections = self.connect(slots, opens) => Some(connections),
-            () = tokio::time::sleep(Self::KEEPS_AHEAD), if keeps_ids => None,
+            () = tokio::time::sleep(Self::KEEPS_PREFETCHED), if keeps_ids => None,
         };
         let Some(connections) = connections else {
-            self.put_ahead_back().await;
+            self.put_prefetched_back().await;
             return Err(NotReady::Again(Next::Now));
         };
         self.waits.connected(began, opens);

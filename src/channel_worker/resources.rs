@@ -69,7 +69,7 @@ impl<W: Work> ChannelWorker<W> {
         }
         // A bucket that was just filled has at least one id.
         let in_bucket = self.depth.map_or(1, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
-        let waiting = in_bucket.saturating_add(self.ahead.len());
+        let waiting = in_bucket.saturating_add(self.prefetched.len());
         let horizon = self.connections.set_up() + self.work.lead_time() + self.longest_ahead();
         need::need(&self.channel.limits, horizon, self.is_rare).min(slots).min(waiting).max(1)
     }

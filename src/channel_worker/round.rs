@@ -63,16 +63,16 @@ impl<W: Work> ChannelWorker<W> {
                 if taken.is_empty() {
                     return Ok(Next::later(jittered(Self::RESTORE_AGAIN)));
                 }
-                let ahead = self.ask_ahead(channel, taken.len());
-                let (next, ahead) =
-                    tokio::join!(self.claim_and_start(channel, taken, slept, resources), ahead);
-                self.note_ahead(ahead);
+                let prefetch = self.prefetch(channel, taken.len());
+                let (next, prefetched) =
+                    tokio::join!(self.claim_and_start(channel, taken, slept, resources), prefetch);
+                self.note_prefetched(prefetched);
                 let next = next?;
                 self.blocked.note_claim();
                 let again = again.map(|again| began + again.span.min(longest));
                 Ok(match (next, again) {
                     // If Redis forgot the bucket, rows may be due although the bucket is empty.
-                    (Next::Now, again) if depth == 0 && self.ahead.is_empty() => {
+                    (Next::Now, again) if depth == 0 && self.prefetched.is_empty() => {
                         self.wake_ups.nudge(name);
                         Next::WhenFilled { not_before: again.unwrap_or(began) }
                     }
@@ -145,9 +145,9 @@ impl<W: Work> ChannelWorker<W> {
         }
     }
 
-    /// Takes up to `want` ids: those that were taken ahead, or ids from the bucket.
+    /// Takes up to `want` ids: prefetched ones, or ids from the bucket.
     async fn take(&mut self, channel: &Channel, want: u32) -> Result<Take, BucketError> {
-        if let Some(taken) = self.take_of_ahead(want) {
+        if let Some(taken) = self.take_prefetched(want) {
             let depth = self.depth.unwrap_or(1);
             let stricter_rules = Vec::new();
             return Ok(Take::Granted { taken, depth, is_low: false, again: None, stricter_rules, unused: 0 });

@@ -57,7 +57,7 @@ impl Way {
 fn channels(point: &str, way: Way) -> String {
     let text = match point {
         "counting" => CHANNELS.replace("per = ", "algorithm = \"sliding_log\"\nper = "),
-        "taken_ahead" => CHANNELS.replace("limits = [\"acme\"]", "limits = []"),
+        "prefetched" => CHANNELS.replace("limits = [\"acme\"]", "limits = []"),
         _ => CHANNELS.to_owned(),
     };
     match (point, way) {

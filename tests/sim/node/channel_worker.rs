@@ -1,4 +1,4 @@
-//! `ChannelWorker::round`, with the work `Sends` or `Inquiries`. Ids that are taken ahead are not played: to a claim they are ids that left the
+//! `ChannelWorker::round`, with the work `Sends` or `Inquiries`. Prefetched ids are not played: to a claim they are ids that left the
 //! bucket a while ago, which other takes are too.
 
 mod claiming;

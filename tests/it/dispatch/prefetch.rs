@@ -1,4 +1,4 @@
-//! Ids that a worker takes while a claim commits, before it has slots for them.
+//! Prefetched ids: a worker takes them while a claim commits, before it has slots for them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{UNLIMITED, ends_as};
 use crate::harness::{Scratch, TestNode, depth, until, within};
 
 #[tokio::test]
-async fn ids_taken_ahead_go_back_to_their_place_when_no_slot_becomes_free() {
+async fn prefetched_ids_go_back_to_their_place_when_no_slot_becomes_free() {
     let scratch = Scratch::new().await;
     let answers_after = Duration::from_secs(15);
     scratch.bank.next("acme", (0..8).map(|_| Step::pays().after(answers_after)));
@@ -18,7 +18,7 @@ async fn ids_taken_ahead_go_back_to_their_place_when_no_slot_becomes_free() {
     let node = TestNode::start(&scratch, "a", &format!("{channels}max_in_flight = 8\n")).await;
     scratch.insert("acme", "A-", 3).await;
     until("three are in flight", async || scratch.bank.look(|ledger| ledger.all().len()) == 3).await;
-    // Five slots are free, so three ids are taken ahead, and then no slot becomes free.
+    // Five slots are free, so three ids are prefetched, and then no slot becomes free.
     scratch.insert("acme", "B-", 30).await;
     let acme = ChannelName::new("acme").unwrap();
     within(answers_after / 2, "the other 25 are in the bucket", async || {
@@ -36,6 +36,6 @@ async fn ids_taken_ahead_go_back_to_their_place_when_no_slot_becomes_free() {
         ledger.all()[8..16].iter().map(|arrival| arrival.refund_ref.to_string()).collect();
     next.sort_by_key(|name| name.trim_start_matches("B-").parse::<u32>().unwrap());
     let expected: Vec<String> = (6..14).map(|n| format!("B-{n}")).collect();
-    assert_eq!(next, expected, "what was taken ahead keeps its place");
+    assert_eq!(next, expected, "prefetched ids keep their places");
     node.stop().await;
 }
