@@ -41,9 +41,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use self::open::{channel_exists, load, load_postgres, load_postgres_and_rest, reached, store, without_mark};
 use self::person::{By, keeps_the_laws};
 use crate::config::{Config, ConfigError};
+use crate::logs::chain;
 use crate::refund::text;
 use crate::store::StoreError;
-use crate::telemetry::chain;
 #[cfg(any(test, feature = "fuzzing"))]
 pub use import::rows_of_csv;
 

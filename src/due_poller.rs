@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use crate::bucket::{End, Purpose};
 use crate::failing::Failing;
+use crate::logs::chain;
 use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
-use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
 /// The due poller's loop.

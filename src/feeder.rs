@@ -18,10 +18,10 @@ use crate::backoff::Backoff;
 use crate::bucket::{End, Purpose};
 use crate::crash;
 use crate::failing::Failing;
+use crate::logs::chain;
 use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::ChannelName;
-use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
 /// The feeder loop.

@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use crate::bucket::BucketKind;
 use crate::failing::Failing;
+use crate::logs::chain;
 use crate::node::Node;
 use crate::node::meter::Binds;
 use crate::node::running::Running;
 use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Liveness, NodeReport, Peers, RedisTime, ReservedShare, StoreError};
-use crate::telemetry::chain;
 use lateness::{Certainty, Lateness};
 use peers::KnownPeers;
 

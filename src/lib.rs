@@ -8,7 +8,7 @@
 
 // For every module: how logs are written, and where tests end the process.
 pub mod crash;
-pub mod telemetry;
+pub mod logs;
 
 pub mod lock;
 

@@ -20,9 +20,9 @@ use tokio::task::JoinSet;
 
 use crate::bank::{NotDelivered, Webhook};
 use crate::failing::Failing;
+use crate::logs::chain;
 use crate::node::{Node, jittered};
 use crate::store::{Change, StoreError};
-use crate::telemetry::chain;
 
 use page::Read;
 pub use receiver::Patience;

@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 use crate::bucket::{End, Purpose};
 use crate::crash;
 use crate::failing::Failing;
+use crate::logs::chain;
 use crate::node::restoring::ServerError;
 use crate::node::{Node, jittered};
 use crate::refund::{ChannelName, RefundId};
 use crate::store::{Recovered, RecoveryLook, RecoveryMove};
-use crate::telemetry::chain;
 use crate::wake_up::WakeUps;
 
 use first_failure::FirstFailure;

@@ -24,11 +24,11 @@ use tokio::sync::mpsc;
 use crate::crash;
 use crate::failing::Failing;
 use crate::lock::Lock;
+use crate::logs::chain;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::{Answer, Code, Outcome, RefundId, Settlement, State};
 use crate::store::Settled;
-use crate::telemetry::chain;
 use reporting::give_up;
 
 /// The settler loop.

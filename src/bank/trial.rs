@@ -14,8 +14,8 @@ use super::dial_error::DialError;
 use super::settings::ConnectionSettings;
 use super::webhook::{Webhook, WebhookTarget};
 use crate::channel::{Channel, WhyNot};
+use crate::logs::chain;
 use crate::refund::Code;
-use crate::telemetry::chain;
 
 /// One server of a channel or of `[notify]`, and what became of the connection to it.
 #[derive(Debug)]

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::bucket::{BucketError, Purpose};
 use crate::failing::Failing;
+use crate::logs::chain;
 use crate::node::Node;
 use crate::node::restoring::ServerError;
 use crate::refund::ChannelName;
 use crate::store::StoreError;
-use crate::telemetry::chain;
 
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]

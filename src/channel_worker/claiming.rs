@@ -14,10 +14,10 @@ use crate::bucket::{Bucket, Purpose};
 use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::Permit;
+use crate::logs::chain;
 use crate::node::jittered;
 use crate::refund::RefundId;
 use crate::store::{ClaimRequest, Claimed};
-use crate::telemetry::chain;
 
 /// The next step after one claim.
 enum AfterClaim {

@@ -18,6 +18,7 @@ use crate::bank::{Reserved, SentInquiry};
 use crate::bucket::{Bucket, BucketError, Order, Purpose, Take, Yield};
 use crate::channel::{Channel, Inquiry};
 use crate::crash;
+use crate::logs::{chain, millis};
 use crate::node::slots::Slot;
 use crate::node::suspended::Leave;
 use crate::node::suspending::BankRefusal;
@@ -26,7 +27,6 @@ use crate::refund::attempt::taken_reference;
 use crate::refund::inquiry::{self, InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
 use crate::refund::{Code, RefundId, State};
 use crate::store::{ClaimRequest, Claimed, Inquired, LateAnswer, Store, StoreError};
-use crate::telemetry::{chain, millis};
 use crate::wake_up::WakeUps;
 
 /// The work of making inquiries.

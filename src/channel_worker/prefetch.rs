@@ -14,8 +14,8 @@ use crate::bucket::{Order, Purpose, Take};
 use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::Permit;
+use crate::logs::chain;
 use crate::refund::RefundId;
-use crate::telemetry::chain;
 
 impl<W: Work> ChannelWorker<W> {
     /// The longest wait for a slot, and for a connection, with prefetched ids.

@@ -6,9 +6,9 @@
 use std::time::Instant;
 
 use super::{ChannelWorker, Next, Work};
+use crate::logs::chain;
 use crate::node::jittered;
 use crate::node::suspended::Leave;
-use crate::telemetry::chain;
 
 /// How many refunds the next take may take.
 #[derive(Debug, Clone, Copy)]

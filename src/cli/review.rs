@@ -18,11 +18,11 @@ use self::named::NamedRefund;
 use self::settle::{Choice, settle};
 use super::guesses::Meanings;
 use crate::caller::Names;
+use crate::logs::chain;
 use crate::one_by_one::{NotMade, OneByOne};
 use crate::refund::text::{counted, shown, shown_json, shown_lines};
 use crate::refund::{Refund, RefundId, State};
 use crate::store::{Filter, ProposalFilter, Store, StoreError, WaitingProposal};
-use crate::telemetry::chain;
 
 /// What a person may decide.
 const STATES: Meanings = Meanings(&[

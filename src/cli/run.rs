@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::daemon::{Daemon, systemd};
-use crate::telemetry::{self, chain};
+use crate::logs::{self, chain};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -31,7 +31,7 @@ pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<Exi
     hide_memory()?;
     raise_file_limit();
     let config = super::load(file.as_ref())?;
-    let level = telemetry::init(config.log.format, &config.log.level)?;
+    let level = logs::init(config.log.format, &config.log.level)?;
     if args.with_parent {
         std::thread::spawn(end_with_parent);
     }
@@ -111,7 +111,7 @@ async fn until_its_end(
 }
 
 /// Reads the file again, checks it whole, and swaps it at once. On any error the old configuration stays in force.
-async fn reload(daemon: &Daemon, reader: &Reader, level: &telemetry::Level) {
+async fn reload(daemon: &Daemon, reader: &Reader, level: &logs::Level) {
     let done = async {
         let config = reader.read().await?;
         let log_level = config.log.level.clone();

@@ -19,9 +19,9 @@ use self::look::{Look, look};
 use self::style::Style;
 pub(super) use self::style::{cut, span};
 use crate::config::{Config, Postgres};
+use crate::logs::chain;
 use crate::refund::text::{shown, shown_json, shown_lines};
 use crate::store::Store;
-use crate::telemetry::chain;
 
 /// The time from one drawing of `--watch` to the next.
 const REDRAW_EVERY: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ pub struct Log {
     pub level: String,
 }
 
-pub use crate::telemetry::Format as LogFormat;
+pub use crate::logs::Format as LogFormat;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 

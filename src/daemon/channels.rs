@@ -8,9 +8,9 @@ use super::{Daemon, Reloaded};
 use crate::bank::refresh_system_roots;
 use crate::channel::Channel;
 use crate::config::Config;
+use crate::logs::chain;
 use crate::node::Node;
 use crate::node::running::Running;
-use crate::telemetry::chain;
 
 impl Daemon {
     /// Publishes a configuration's channels, then starts, replaces and stops channel workers to match it.

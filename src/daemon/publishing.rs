@@ -14,12 +14,12 @@ use tokio::sync::Mutex;
 
 use crate::config::Config;
 use crate::failing::Failing;
+use crate::logs::chain;
 use crate::node::liveness::{CALM, HAS_SEEN_ALL};
 use crate::node::running::Running;
 use crate::node::{Node, jittered};
 use crate::refund::{AmountBounds, LimitName};
 use crate::store::{OtherRule, Published, StoreError};
-use crate::telemetry::chain;
 
 /// Held by a start or a reload from before it publishes until the node runs what it published, and while breakers are switched off
 /// by what the node runs.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use crate::bucket::BucketKind;
+use crate::logs::chain;
 use crate::node::Node;
 use crate::store::{Liveness, NodeReport, SchemaFault, Store, StoreError};
-use crate::telemetry::chain;
 
 /// Writes this node's liveness row. A bucket in memory cannot be shared, so `join` waits for the other node to end if
 /// either has one.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::Daemon;
-use crate::telemetry::millis;
+use crate::logs::millis;
 use crate::traces::Exporter;
 
 /// The result of a stop.

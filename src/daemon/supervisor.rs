@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::telemetry::chain;
+use crate::logs::chain;
 
 /// Spawns loops and reports the first crash.
 #[derive(Debug)]

@@ -21,10 +21,10 @@ use super::problem::Away;
 use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::acquire::{self as permits_for_others, AcquireOutcome};
 use crate::limiter::{Limit, Permit, PermitNumber, Rule};
+use crate::logs::chain;
 use crate::node::restoring::ServerError;
 use crate::refund::card;
 use crate::refund::draft::FieldError;
-use crate::telemetry::chain;
 
 const MOST_BYTES: usize = 4096;
 /// One statement in Postgres writes all permits of a call, so their number is bounded.

@@ -10,10 +10,10 @@ use super::person::read_version;
 use super::who::of_a_person;
 use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::bucket::Bucket;
+use crate::logs::chain;
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId, State as RefundState};
 use crate::store::{Cancelled, Canceller};
-use crate::telemetry::chain;
 
 /// The most bytes of a body.
 const MOST_BYTES: usize = 8192;

@@ -20,8 +20,8 @@ use tokio::time::timeout;
 
 use super::kept::Kept;
 use super::{Api, Json, Problem, Who};
+use crate::logs::chain;
 use crate::node::Node;
-use crate::telemetry::chain;
 
 /// The longest wait for Postgres, so that the answer comes before a load balancer gives up.
 const MOST: Duration = Duration::from_secs(2);

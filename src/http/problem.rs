@@ -10,11 +10,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Json;
+use crate::logs::chain;
 use crate::one_by_one::OneByOne;
 use crate::refund::card;
 use crate::refund::draft::FieldError;
 use crate::store::StoreError;
-use crate::telemetry::chain;
 
 /// A refusal on its way to the caller.
 #[derive(Debug, Clone, PartialEq)]

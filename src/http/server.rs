@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 use self::connection::ListenerConnections;
 use self::places::Places;
 use super::seldom::Seldom;
-use crate::telemetry::chain;
+use crate::logs::chain;
 
 /// The kernel keeps at most twice as many bytes of an answer for each connection.
 const SEND_BUFFER: u32 = 64 * 1024;

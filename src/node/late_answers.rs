@@ -1,8 +1,8 @@
 //! Late answers that contradict their refund. A person must hear of them: the refund may be paid twice.
 
 use super::Node;
+use crate::logs::chain;
 use crate::store::LateAnswer;
-use crate::telemetry::chain;
 
 impl Node {
     /// Counts and logs, in a task of its own, what a trigger found when it wrote the events of these answers. If this fails, the

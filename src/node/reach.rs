@@ -11,8 +11,8 @@ use crate::bank::{AddressTimes, Pool, Unreachable};
 use crate::bucket::Purpose;
 use crate::channel::Channel;
 use crate::limiter::Limit;
+use crate::logs::{chain, millis};
 use crate::refund::{ChannelName, Code, LimitName};
-use crate::telemetry::{chain, millis};
 
 /// What one channel worker sees of its bank's address.
 #[derive(Debug)]

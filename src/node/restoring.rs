@@ -13,8 +13,8 @@ use crate::bucket::BucketError;
 use crate::channel::Channel;
 use crate::crash;
 use crate::limiter::{Forgotten, Limit, Permit};
+use crate::logs::{chain, millis};
 use crate::store::StoreError;
-use crate::telemetry::{chain, millis};
 
 use super::Node;
 

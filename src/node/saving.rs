@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::Node;
 use crate::lock::Lock;
+use crate::logs::chain;
 use crate::store::StoreError;
-use crate::telemetry::chain;
 
 /// How saves over HTTP fail at present.
 #[derive(Debug, Default)]

@@ -9,9 +9,9 @@ use super::{Node, jittered};
 use crate::bank::outcome::for_the_log;
 use crate::channel::Channel;
 use crate::crash;
+use crate::logs::{chain, millis};
 use crate::refund::{Answer, ChannelName, Outcome, RefundId};
 use crate::store::{OwnSuspension, Refusal, StoreError};
-use crate::telemetry::{chain, millis};
 
 /// A bank's refusal that suspends the whole channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use super::batch_size::BatchSize;
 use super::refusals::Refusals;
 use super::{Recovery, Report, part};
 use crate::crash;
+use crate::logs::chain;
 use crate::refund::RefundId;
 use crate::store::{Recovered, RecoveryMove, StoreError};
-use crate::telemetry::chain;
 
 /// How many refunds one move takes together, and which ones it leaves out.
 #[derive(Debug)]

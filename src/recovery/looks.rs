@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::Recovery;
 use super::batch_size::BatchSize;
 use super::refusals::Refusals;
+use crate::logs::chain;
 use crate::refund::RefundId;
 use crate::store::{LookPlace, Looked, RecoveryLook, StoreError};
-use crate::telemetry::chain;
 
 /// How far the present round of one look has come.
 #[derive(Debug)]

@@ -2,16 +2,16 @@
 
 use crate::bank::outcome::for_the_log;
 use crate::lock::Lock;
+use crate::logs::{self, chain, millis};
 use crate::refund::{Code, Outcome};
 use crate::store::{Settled, StoreError};
-use crate::telemetry::{self, chain, millis};
 
 use super::Writer;
 
 impl Writer {
     /// Counts and logs the outcomes of sends.
     pub(super) fn report(&self, batch: &[Settled]) {
-        telemetry::together(|| batch.iter().for_each(|one| self.report_one(one)));
+        logs::together(|| batch.iter().for_each(|one| self.report_one(one)));
     }
 
     fn report_one(&self, one: &Settled) {

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::protobuf;
 use super::span::TraceSpan;
 use crate::failing::Failing;
-use crate::telemetry::chain;
+use crate::logs::chain;
 
 /// Where spans go: a collector of OpenTelemetry on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]

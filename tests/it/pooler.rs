@@ -84,7 +84,7 @@ async fn a_pooler_that_refuses_start_up_parameters_is_named_with_the_way_out() {
     let pooler = pooler("session", "").await;
     let scratch = scratch_behind(&pooler).await;
     let error = scratch.store.reach().await.unwrap_err();
-    let said = refundd::telemetry::chain(&error).to_string();
+    let said = refundd::logs::chain(&error).to_string();
     assert!(said.contains("ignore_startup_parameters"), "{said}");
     pooler.stop().await.unwrap();
 }
@@ -132,7 +132,7 @@ async fn a_role_that_may_not_write_by_default_is_refused_until_it_may() {
     scratch.sql(&format!("{of_database} = on")).await;
     let store = Store::open(&scratch.database_url, None, 1).unwrap();
     let error = store.reach().await.unwrap_err();
-    let said = refundd::telemetry::chain(&error).to_string();
+    let said = refundd::logs::chain(&error).to_string();
     assert!(said.contains("default_transaction_read_only"), "{said}");
     assert!(error.is_outage() && !error.is_unfit(), "{said}");
     let mut other = scratch.connect().await;
@@ -146,7 +146,7 @@ async fn triggers_that_sleep_for_a_role_are_refused() {
     let scratch = Scratch::new().await;
     scratch.sql(&format!("alter database {} set session_replication_role = replica", scratch.name)).await;
     let error = scratch.store.reach().await.unwrap_err();
-    let said = refundd::telemetry::chain(&error).to_string();
+    let said = refundd::logs::chain(&error).to_string();
     assert!(error.is_unfit() && said.contains("session_replication_role"), "{said}");
 }
 
@@ -159,7 +159,7 @@ async fn a_database_of_another_encoding_is_refused_with_the_way_out() {
         sqlx::query(sqlx::AssertSqlSafe(create)).execute(&mut other).await.unwrap();
         let store = Store::open(&SERVERS.postgres.url(&name), None, 1).unwrap();
         let error = store.migrate().await.unwrap_err();
-        let said = refundd::telemetry::chain(&error).to_string();
+        let said = refundd::logs::chain(&error).to_string();
         assert!(error.is_unfit() && said.contains(encoding) && said.contains("encoding 'UTF8'"), "{said}");
     }
 }

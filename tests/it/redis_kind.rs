@@ -235,7 +235,7 @@ async fn first_call(url: &str, clear_text: ClearText) -> Result<u64, String> {
     let bucket = Bucket::open(url, trust, &scratch.key_prefix(), Duration::from_secs(5)).unwrap();
     let acme = ChannelName::new("acme").unwrap();
     let filled = bucket.fill(&acme, &[RefundId(1)], End::Back, 100).await;
-    filled.map_err(|error| refundd::telemetry::chain(&error).to_string())
+    filled.map_err(|error| refundd::logs::chain(&error).to_string())
 }
 
 /// The kernel connects to no broadcast address, so nothing leaves this machine.

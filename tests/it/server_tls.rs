@@ -7,7 +7,7 @@ use playground::{Authority, PostgresOptions, PrivatePostgres, PrivateRedis, Redi
 use refundd::bucket::Bucket;
 use refundd::config::Config;
 use refundd::daemon::open_store;
-use refundd::telemetry::chain;
+use refundd::logs::chain;
 use sqlx::{Connection, Executor, PgConnection};
 
 use crate::harness::until;

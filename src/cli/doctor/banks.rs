@@ -11,9 +11,9 @@ use crate::bank::trial::{self, Connected, NotConnected, Trial};
 use crate::bucket::is_this_host;
 use crate::channel::Channel;
 use crate::config::Config;
+use crate::logs::chain;
 use crate::refund::Code;
 use crate::refund::text::counted;
-use crate::telemetry::chain;
 
 const CHECK: &str = "bank";
 

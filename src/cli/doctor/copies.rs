@@ -2,8 +2,8 @@
 //! host's C library, and sequences that go on after the newest row.
 
 use super::finding::Finding;
+use crate::logs::chain;
 use crate::store::{CollationVersion, IdSequence, Replication, Store, StoreError};
-use crate::telemetry::chain;
 
 const SETTINGS: &str = "postgres.settings";
 const DATA: &str = "postgres.data";

@@ -8,8 +8,8 @@ use super::certificates;
 use super::finding::Finding;
 use crate::bank::trial::{self, NotConnected, Trial};
 use crate::config::Config;
+use crate::logs::chain;
 use crate::refund::Code;
-use crate::telemetry::chain;
 
 const REACH: &str = "notify.reach";
 const TLS: &str = "notify.tls";

@@ -12,8 +12,8 @@ use super::finding::Finding;
 use super::roles;
 use crate::config::Config;
 use crate::daemon::open_store;
+use crate::logs::chain;
 use crate::store::{Checkup, Excess, SchemaFault, Store, StoreError};
-use crate::telemetry::chain;
 
 const REACH: &str = "postgres.reach";
 const SETTINGS: &str = "postgres.settings";

@@ -16,7 +16,7 @@ use crate::bucket::{
 };
 use crate::certificate::first_end;
 use crate::config::Config;
-use crate::telemetry::chain;
+use crate::logs::chain;
 
 const REACH: &str = "redis.reach";
 const SETTINGS: &str = "redis.settings";

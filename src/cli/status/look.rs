@@ -7,9 +7,9 @@ use crate::config::Config;
 use crate::desk;
 use crate::desk::channel::{ChannelStatus, LimitStatus};
 use crate::desk::forecasts::Measured;
+use crate::logs::chain;
 use crate::refund::ChannelName;
 use crate::store::{NodeReport, Store};
-use crate::telemetry::chain;
 
 /// Everything that one page shows.
 #[derive(Debug)]

@@ -26,7 +26,7 @@ use super::{Bounds, OverTls, Tls};
 use crate::caller::ClientNames;
 use crate::certificate;
 use crate::http::seldom::Seldom;
-use crate::telemetry::chain;
+use crate::logs::chain;
 
 /// The most bytes of a request's line and headers.
 const MOST_HEADER_BYTES: usize = 16 * 1024;
