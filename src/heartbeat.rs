@@ -64,7 +64,7 @@ impl Heartbeat {
     /// after something began or ceased to bind a channel.
     const REPORT_EVERY: u32 = 5;
     /// After this many heartbeats the node publishes the days of its time zones again. They reach three days ahead.
-    const SHARE_DAYS_EVERY: u32 = 1_800;
+    const PUBLISH_DAYS_EVERY: u32 = 1_800;
 
     pub fn new(node: Node, bucket: BucketKind) -> Self {
         Heartbeat {
@@ -168,8 +168,8 @@ impl Heartbeat {
         }
         self.node.set_leads(peers.leads);
         self.renew_shares().await?;
-        if self.heartbeats.is_multiple_of(Self::SHARE_DAYS_EVERY) {
-            self.node.share_days(&running.limits).await?;
+        if self.heartbeats.is_multiple_of(Self::PUBLISH_DAYS_EVERY) {
+            self.node.publish_days(&running.limits).await?;
         }
         if is_sure {
             self.compare_with(peers, &running);

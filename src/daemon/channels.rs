@@ -26,7 +26,7 @@ impl Daemon {
             settings: config.public_sections(),
         };
         let _publishing = self.publishing.lock().await;
-        self.node.share_days(&running.limits).await?;
+        self.node.publish_days(&running.limits).await?;
         // This is the last step that may fail the reload: after it, all nodes know where these channels send.
         publish_new(&self.node, &running, &config.second_person_above).await?;
         warn_of_other_placements(&self.node.running(), &running);

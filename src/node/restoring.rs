@@ -57,7 +57,7 @@ impl Node {
         quietly: bool,
     ) -> Result<(), ServerError> {
         let limit = &forgotten.limit;
-        self.share_days([limit]).await?;
+        self.publish_days([limit]).await?;
         if limit.rule.zone().is_some() && forgotten.window.0 == 0 {
             // Redis has no day of this zone yet. The next take brings the days, and then the limit is restored.
             return Ok(());
@@ -94,12 +94,12 @@ impl Node {
         Ok(())
     }
 
-    /// Agrees with all other nodes when the days of these limits' time zones begin. This node counts by the agreed
-    /// days, and warns if its own time zone database differs.
+    /// Publishes when the days of these limits' time zones begin, where no node has done so. This node counts by the
+    /// published days, and warns if its own time zone database differs.
     ///
     /// # Errors
     /// When Postgres fails.
-    pub async fn share_days<'a>(
+    pub async fn publish_days<'a>(
         &self,
         limits: impl IntoIterator<Item = &'a Arc<Limit>>,
     ) -> Result<(), StoreError> {
@@ -107,8 +107,8 @@ impl Node {
         for limit in limits {
             let Some(zone) = limit.rule.zone().filter(|zone| seen.insert(*zone)) else { continue };
             let own = limit.rule.days(Timestamp::now());
-            let shared = self.store.share_days(zone, &own, &self.name).await?;
-            for day in &shared {
+            let published = self.store.publish_days(zone, &own, &self.name).await?;
+            for day in &published {
                 let Some((_, begins_us)) =
                     own.iter().find(|(name, us)| *name == day.day && *us != day.begins_us)
                 else {
@@ -130,7 +130,7 @@ impl Node {
                     day.node,
                 );
             }
-            self.bucket.share_edges(zone, shared.iter().map(|day| day.begins_us));
+            self.bucket.share_edges(zone, published.iter().map(|day| day.begins_us));
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[("publish_days", PUBLISH_DAYS.s
 
 /// When one day begins, in us since 1970, and the node that published it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SharedDay {
+pub struct PublishedDay {
     pub day: String,
     pub begins_us: i64,
     pub node: String,
@@ -38,12 +38,12 @@ pub struct SharedDay {
 
 impl Store {
     /// Publishes when days of a zone begin, where no node has done so; answers the days that all nodes use.
-    pub async fn share_days(
+    pub async fn publish_days(
         &self,
         zone: &str,
         days: &[(String, i64)],
         node: &str,
-    ) -> Result<Vec<SharedDay>, StoreError> {
+    ) -> Result<Vec<PublishedDay>, StoreError> {
         let query = bind!(
             PUBLISH_DAYS,
             zone: zone,
@@ -56,7 +56,7 @@ impl Store {
         let rows = rows.doing("read the days of a time zone")?;
         Ok(rows
             .iter()
-            .map(|row| SharedDay {
+            .map(|row| PublishedDay {
                 day: row.get("day"),
                 begins_us: row.get("begins_us"),
                 node: row.get("node"),

@@ -220,7 +220,7 @@ async fn two_time_zone_databases_give_one_day_one_number() {
     scratch.insert("acme", "R-", 9).await;
     until("the day is used up", async || scratch.count(State::Succeeded).await == 5).await;
     let foreign = "select count(*) from refundd.permits p where not exists (select from refundd.zone_days d where d.begins_at = p.window_start)";
-    assert_eq!(scratch.number(foreign).await, 0, "the windows are those of the shared days");
+    assert_eq!(scratch.number(foreign).await, 0, "the windows are those of the published days");
     // A node of an older version, or a forged Redis, speaks of a window by its own midnight.
     let mut redis = scratch.redis().await;
     let own = scratch
