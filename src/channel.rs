@@ -18,7 +18,7 @@ pub use credentials::{Authorization, ClientIdentity, Roots, Signing, SigningKey,
 pub use networks::{Network, Networks, WhyNot};
 
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
-use crate::refund::draft::DraftLaws;
+use crate::refund::draft::DraftRules;
 use crate::refund::id::{ChannelName, LimitName};
 use crate::refund::inquiry::Trust;
 use crate::refund::retry::RetryPolicy;
@@ -215,9 +215,9 @@ impl Channel {
 
     /// What the channel demands of a draft.
     #[must_use]
-    pub fn draft_laws(&self) -> DraftLaws {
+    pub fn draft_rules(&self) -> DraftRules {
         let (accepts_card_numbers, amount_bounds) = (self.accepts_card_numbers, self.amount_bounds.clone());
-        DraftLaws { accepts_card_numbers, amount_bounds }
+        DraftRules { accepts_card_numbers, amount_bounds }
     }
 
     /// The policy by which the channel's refunds are settled.

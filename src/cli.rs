@@ -39,7 +39,7 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use self::open::{channel_exists, load, load_postgres, load_postgres_and_rest, reached, store, without_mark};
-use self::person::{By, keeps_the_laws};
+use self::person::{By, check_text};
 use crate::config::{Config, ConfigError};
 use crate::logs::chain;
 use crate::refund::text;

@@ -58,7 +58,7 @@ use crate::caller::{Caller, Callers, Names};
 use crate::channel::Channel;
 use crate::limiter::Limit;
 use crate::refund::AmountBounds;
-use crate::refund::draft::DraftLaws;
+use crate::refund::draft::DraftRules;
 use crate::refund::id::{ChannelName, LimitName};
 use secrecy::ExposeSecret;
 
@@ -207,8 +207,8 @@ impl Config {
 
     /// What a channel demands of a draft.
     #[must_use]
-    pub fn draft_laws(&self, name: &ChannelName) -> DraftLaws {
-        self.channels.get(name).map(|channel| channel.draft_laws()).unwrap_or_default()
+    pub fn draft_rules(&self, name: &ChannelName) -> DraftRules {
+        self.channels.get(name).map(|channel| channel.draft_rules()).unwrap_or_default()
     }
 
     /// What an operator should know about this configuration, although it keeps every law. Which tokens expire is

@@ -120,7 +120,7 @@ pub(super) fn contradiction(
         ));
     }
     let (before, now) = expected.bank_ref.as_deref().zip(bank_ref)?;
-    // The reference of before may be older than the law for card numbers.
+    // The reference of before may be older than the rule for card numbers.
     (before != now && card::masked(before) != now).then(|| {
         let (before, now) = (short(before), short(now));
         (

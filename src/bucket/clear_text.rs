@@ -1,4 +1,4 @@
-//! The law that nothing beyond this host is reached in clear text.
+//! The rule that nothing beyond this host is reached in clear text.
 //!
 //! The configuration checks the hosts that it names. Sentinels and the nodes of a cluster name further servers later, so
 //! every new connection to Redis is checked, too.

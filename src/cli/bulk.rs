@@ -48,7 +48,7 @@ impl Manner {
             bail!("--reason is empty: say why, it is kept in the journal; nothing was changed");
         }
         if let Some(reason) = reason {
-            super::keeps_the_laws("--reason", 400, reason)?;
+            super::check_text("--reason", 400, reason)?;
         }
         Ok(reason.map(str::to_owned))
     }

@@ -59,10 +59,10 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
             fields.insert(name.into(), value.into());
         }
     }
-    let refund = match Draft::read(&Value::Object(fields), &|channel| config.draft_laws(channel)) {
+    let refund = match Draft::read(&Value::Object(fields), &|channel| config.draft_rules(channel)) {
         Ok(refund) => refund,
         Err(RefusedDraft { errors, readable }) => {
-            // The laws may be stricter since it was saved. A person who reads "refused" may refund in another way.
+            // The rules may be stricter since it was saved. A person who reads "refused" may refund in another way.
             if let Some(refund) = readable
                 && let Some((_, saved)) = store.saved_before(std::slice::from_ref(&*refund)).await?.pop()
             {

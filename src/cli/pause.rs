@@ -91,7 +91,7 @@ pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<Exit
     if reason.is_empty() {
         bail!("--reason is empty: say why, others will ask");
     }
-    super::keeps_the_laws("--reason", 400, reason)?;
+    super::check_text("--reason", 400, reason)?;
     let pause = Pause { reason, who: &args.by.name()?, lasts: args.lasts };
     let until = match args.lasts {
         Some(lasts) => format!("for {}", duration::say(lasts)),
@@ -116,7 +116,7 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
     let who = args.by.name()?;
     let reason = args.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
     if let Some(reason) = reason {
-        super::keeps_the_laws("--reason", 400, reason)?;
+        super::check_text("--reason", 400, reason)?;
     }
     let ends = match (args.which.channel.is_none(), args.credentials, args.breaker) {
         (true, ..) => SuspendedBy::All,

@@ -22,13 +22,13 @@ impl By {
         if let Some(problem) = text::name_problem(&name) {
             bail!("--by {problem}; nothing was changed");
         }
-        keeps_the_laws("--by", 100, &name)?;
+        check_text("--by", 100, &name)?;
         Ok(name)
     }
 }
 
 /// Refuses a person's text that no way in takes: one of more than `most` characters, or with a hidden one, or a card number.
-pub(super) fn keeps_the_laws(flag: &str, most: usize, text: &str) -> anyhow::Result<()> {
+pub(super) fn check_text(flag: &str, most: usize, text: &str) -> anyhow::Result<()> {
     let length = text.chars().count();
     let too_long = (length > most).then(|| format!("has {length} characters, and may have {most}"));
     let problem = too_long.or_else(|| text::problem(text));

@@ -10,7 +10,7 @@ use crate::refund::draft::{Draft, FIELDS};
 /// number.
 pub fn target(input: &[u8]) {
     let Ok(json) = serde_json::from_slice::<Value>(input) else { return };
-    let check = |json: &Value| Draft::check(json, &|channel| CONFIG.draft_laws(channel));
+    let check = |json: &Value| Draft::check(json, &|channel| CONFIG.draft_rules(channel));
     match check(&json) {
         Ok(refund) => {
             is_sound(&refund);

@@ -20,7 +20,7 @@ use super::body::{self, BodyKind};
 use super::who::OrderRefused;
 use super::{Api, Problem, Who, problem, save, to_the_end};
 use crate::node::running::Running;
-use crate::refund::draft::{Draft, DraftLaws, FieldError, RefusedDraft};
+use crate::refund::draft::{Draft, DraftRules, FieldError, RefusedDraft};
 use crate::refund::{ChannelName, NewRefund, TraceParent, card, text};
 use results::{ItemResult, answer_repeats, not_saved, result_of};
 
@@ -97,7 +97,7 @@ pub(super) struct Orders {
 pub(super) struct Sorted {
     pub(super) refunds: Vec<(usize, NewRefund)>,
     pub(super) results: Vec<ItemResult>,
-    /// The refused items that laws alone refuse, so that they may be saved already; each with its place.
+    /// The refused items that rules alone refuse, so that they may be saved already; each with its place.
     refused: Vec<(usize, NewRefund)>,
 }
 
@@ -135,7 +135,7 @@ struct Wrong {
     status: StatusCode,
     refund_ref: Option<String>,
     errors: Vec<FieldError>,
-    /// The refund, if laws alone refuse it, and its channel exists for the caller.
+    /// The refund, if rules alone refuse it, and its channel exists for the caller.
     readable: Option<Box<NewRefund>>,
 }
 
@@ -150,11 +150,11 @@ fn checked(item: &[u8], orders: &Orders) -> Result<NewRefund, Wrong> {
     }
     let json: Value = serde_json::from_slice(item).map_err(|error| refused(problem::unread(&error)))?;
     let Orders { running, who } = orders;
-    let laws = |channel: &ChannelName| {
-        // What is law on the channels of others stays unknown to the caller.
-        if who.has_channel(channel.as_str()) { running.draft_laws(channel) } else { DraftLaws::default() }
+    let rules = |channel: &ChannelName| {
+        // The rules of the channels of others stay unknown to the caller.
+        if who.has_channel(channel.as_str()) { running.draft_rules(channel) } else { DraftRules::default() }
     };
-    let refund = Draft::read(&json, &laws).map_err(|RefusedDraft { mut errors, readable }| {
+    let refund = Draft::read(&json, &rules).map_err(|RefusedDraft { mut errors, readable }| {
         if errors.len() > MOST_ERRORS {
             let more = errors.split_off(MOST_ERRORS - 1).len();
             errors.push(FieldError::new("refund", None, format!("{more} more fields are wrong")));

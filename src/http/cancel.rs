@@ -118,8 +118,8 @@ pub(super) fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
     if bytes.is_empty() {
         return Ok(cancellation);
     }
-    let law = "must be {\"version\": 7, \"reason\": \"…\", \"by\": \"…\"}, some of these fields, or nothing";
-    let object = json::object(bytes, law)?;
+    let rule = "must be {\"version\": 7, \"reason\": \"…\", \"by\": \"…\"}, some of these fields, or nothing";
+    let object = json::object(bytes, rule)?;
     let mut wrong = Vec::new();
     wrong.extend(who.check_name("by", object.get("by")).err());
     for (name, value) in &object {

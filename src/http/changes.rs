@@ -123,8 +123,8 @@ fn read(after: &mut After, filter: &mut ChangeFilter, name: &str, text: &str) ->
         "after" => match text.parse::<u64>().ok().and_then(|cursor| i64::try_from(cursor).ok()) {
             Some(cursor) if text.bytes().all(|b| b.is_ascii_digit()) => *after = After::Cursor(cursor),
             _ => {
-                let law = "must be the `next` of a page before, the `cursor` of a change, or `end`";
-                return Err(law.to_owned());
+                let rule = "must be the `next` of a page before, the `cursor` of a change, or `end`";
+                return Err(rule.to_owned());
             }
         },
         "channel" => filter.channel = Some(query::channel(text)?),

@@ -10,7 +10,7 @@
 //!
 //! A save goes on when its caller hangs up.
 //!
-//! A refund that is refused may be saved already: the laws may be stricter since. Few are looked up at a time, so that a flood
+//! A refund that is refused may be saved already: the rules may be stricter since. Few are looked up at a time, so that a flood
 //! of refused refunds keeps no connections from the channel workers.
 
 use std::collections::BTreeSet;

@@ -32,23 +32,23 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// Reads the body of a request, an object of at most `most` bytes. `law` is the message for another body.
+/// Reads the body of a request, an object of at most `most` bytes. `rule` is the message for another body.
 pub(super) async fn read_object(
     api: &Api,
     request: Request,
     most: usize,
-    law: &str,
+    rule: &str,
 ) -> Result<Map<String, Value>, Problem> {
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[BodyKind::Json])?;
-    object(&api.bodies.read(&head, body, most).await?, law)
+    object(&api.bodies.read(&head, body, most).await?, rule)
 }
 
 /// Reads JSON as [`parse`] does, and refuses what is no object.
-pub(super) fn object(bytes: &[u8], law: &str) -> Result<Map<String, Value>, Problem> {
+pub(super) fn object(bytes: &[u8], rule: &str) -> Result<Map<String, Value>, Problem> {
     match parse(bytes)? {
         Value::Object(object) => Ok(object),
-        other => Err(Problem::invalid(vec![FieldError::new("body", Some(&other), law)])),
+        other => Err(Problem::invalid(vec![FieldError::new("body", Some(&other), rule)])),
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_no_object_is_refused_with_the_law() {
+    fn a_body_that_is_no_object_is_refused_with_the_rule() {
         assert_eq!(object(b"{\"a\": 1}", "must be {}").unwrap()["a"], 1);
         for bad in ["[]", "7", "null", "\"a\""] {
             let problem = object(bad.as_bytes(), "must be {}").unwrap_err();

@@ -115,8 +115,8 @@ pub(super) async fn moving(
     request: Request,
 ) -> Result<Json<MoveResults>, Problem> {
     let from = in_path(from)?;
-    let law = "must be a JSON object with to, refund_refs or all, reason and by";
-    let object = json::read_object(&api, request, MOST_BYTES, law).await?;
+    let rule = "must be a JSON object with to, refund_refs or all, reason and by";
+    let object = json::read_object(&api, request, MOST_BYTES, rule).await?;
     let order = read(&object, &from, &who).map_err(Problem::invalid)?;
     let from = ChannelName::new(&from).map_err(|_| no_such_channel(&from))?;
     // Moves take the places of lists: a look at all refunds of a channel takes as long as a list.

@@ -191,6 +191,6 @@ pub(super) fn has_all_channels(who: &Who) -> Result<(), Problem> {
 }
 
 async fn body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
-    let law = "must be a JSON object, such as {\"reason\": \"the bank is down\", \"by\": \"ann\"}";
-    json::read_object(api, request, MOST_BYTES, law).await
+    let rule = "must be a JSON object, such as {\"reason\": \"the bank is down\", \"by\": \"ann\"}";
+    json::read_object(api, request, MOST_BYTES, rule).await
 }

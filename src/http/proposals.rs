@@ -137,8 +137,8 @@ async fn exists(api: &Api, who: &Who, id: ProposalId) -> Result<bool, StoreError
 }
 
 async fn body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem> {
-    let law = "must be a JSON object with proposals, reason and by";
-    json::read_object(api, request, MOST_BYTES, law).await
+    let rule = "must be a JSON object with proposals, reason and by";
+    json::read_object(api, request, MOST_BYTES, rule).await
 }
 
 pub(super) fn read_approvals(object: &Map<String, Value>, who: &Who) -> Result<Opinions, Vec<FieldError>> {

@@ -69,8 +69,8 @@ pub(super) async fn decide(
     who: Who,
     request: Request,
 ) -> Result<Json<DecisionResults>, Problem> {
-    let law = "must be a JSON object with refunds, state, reason and by";
-    let object = json::read_object(&api, request, MOST_BYTES, law).await?;
+    let rule = "must be a JSON object with refunds, state, reason and by";
+    let object = json::read_object(&api, request, MOST_BYTES, rule).await?;
     let decisions = read(&object, &who).map_err(Problem::invalid)?;
     carry_out(&api, &who, decisions).await.map(Json)
 }

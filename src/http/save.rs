@@ -12,7 +12,7 @@ use super::body::{self, BodyKind};
 use super::who::OrderRefused;
 use super::{Api, Json, Problem, Who};
 use crate::refund::draft::{
-    Draft, DraftLaws, FieldError, RefusedDraft, card_numbers_refused, no_such_channel,
+    Draft, DraftRules, FieldError, RefusedDraft, card_numbers_refused, no_such_channel,
 };
 use crate::refund::text::counted;
 use crate::refund::{ChannelName, NewRefund, Refund, RefundId, TraceParent};
@@ -21,7 +21,7 @@ use crate::store::{Saved, StoreError};
 /// How long a caller should wait when the backlog is full. It drains at the bank's rate, so sooner is pointless.
 const FULL_RETRY_AFTER_S: u32 = 10;
 
-/// How long a request waits for its place to look up refunds that laws refuse.
+/// How long a request waits for its place to look up refunds that rules refuse.
 const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
 
 /// `POST /v1/refunds`.
@@ -30,14 +30,14 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
     body::kind(&head.headers, &[BodyKind::Json])?;
     let bytes = api.bodies.read(&head, body, body::MOST_BYTES_ONE).await?;
     let running = api.node.running();
-    let laws = |channel: &ChannelName| {
-        // What is law on the channels of others stays unknown to the caller.
-        if who.has_channel(channel.as_str()) { running.draft_laws(channel) } else { DraftLaws::default() }
+    let rules = |channel: &ChannelName| {
+        // The rules of the channels of others stay unknown to the caller.
+        if who.has_channel(channel.as_str()) { running.draft_rules(channel) } else { DraftRules::default() }
     };
     let read = {
         // The values take many times the room of the text. None is kept while the save waits for Postgres.
         let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
-        Draft::read(&json, &laws)
+        Draft::read(&json, &rules)
     };
     let mut refund = match read {
         Ok(refund) => refund,
@@ -85,7 +85,7 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
     }
 }
 
-/// The saved refund, if the refused one repeats it: the laws are stricter since. A caller that is refused might refund in
+/// The saved refund, if the refused one repeats it: the rules are stricter since. A caller that is refused might refund in
 /// another way. Otherwise the problem.
 async fn repeat_or(
     problem: Problem,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::channel::Channel;
 use crate::limiter::Limit;
-use crate::refund::draft::DraftLaws;
+use crate::refund::draft::DraftRules;
 use crate::refund::{ChannelName, LimitName};
 
 /// What one configuration says that the node runs.
@@ -38,8 +38,8 @@ impl Running {
     }
 
     /// What a channel demands of a draft.
-    pub fn draft_laws(&self, name: &ChannelName) -> DraftLaws {
+    pub fn draft_rules(&self, name: &ChannelName) -> DraftRules {
         let channel = self.channels.iter().find(|channel| channel.name == *name);
-        channel.map(|channel| channel.draft_laws()).unwrap_or_default()
+        channel.map(|channel| channel.draft_rules()).unwrap_or_default()
     }
 }

@@ -54,7 +54,7 @@ impl FieldError {
 
 /// What a channel's file says about its drafts.
 #[derive(Debug, Clone, Default)]
-pub struct DraftLaws {
+pub struct DraftRules {
     /// Numbers may look like card numbers.
     pub accepts_card_numbers: bool,
     pub amount_bounds: AmountBounds,
@@ -65,8 +65,8 @@ pub struct DraftLaws {
 pub struct RefusedDraft {
     /// Every problem.
     pub errors: Vec<FieldError>,
-    /// The refund, if each of its fields can be read, and only laws refuse it: those of the channel, of texts, and of times.
-    /// Laws become stricter, so it may be saved already.
+    /// The refund, if each of its fields can be read, and only rules refuse it: those of the channel, of texts, and of times.
+    /// Rules become stricter, so it may be saved already.
     pub readable: Option<Box<NewRefund>>,
 }
 
@@ -84,23 +84,23 @@ pub struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Reads and checks a refund written as JSON. `laws` gives a channel's laws, and the default for a channel that this
+    /// Reads and checks a refund written as JSON. `rules` gives a channel's rules, and the default for a channel that this
     /// process does not know.
     ///
     /// # Errors
     /// Returns every problem: first those of known fields in the order of [`FIELDS`], then those of unknown fields.
     pub fn check(
         json: &Value,
-        laws: &dyn Fn(&ChannelName) -> DraftLaws,
+        rules: &dyn Fn(&ChannelName) -> DraftRules,
     ) -> Result<NewRefund, Vec<FieldError>> {
-        Draft::read(json, laws).map_err(|refusal| refusal.errors)
+        Draft::read(json, rules).map_err(|refusal| refusal.errors)
     }
 
     /// The same, for a caller that also wants to know whether a refused refund is saved already.
     ///
     /// # Errors
     /// As [`Draft::check`].
-    pub fn read(json: &Value, laws: &dyn Fn(&ChannelName) -> DraftLaws) -> Result<NewRefund, RefusedDraft> {
+    pub fn read(json: &Value, rules: &dyn Fn(&ChannelName) -> DraftRules) -> Result<NewRefund, RefusedDraft> {
         let Value::Object(given) = json else {
             let message = format!("a refund is a JSON object, not {}", kind_of(json));
             let errors = vec![FieldError::new("refund", Some(json), message)];
@@ -118,7 +118,7 @@ impl Draft<'_> {
             deadline_at: string(given.get("deadline_at"), "deadline_at", &mut wrong),
         };
         let unknown: Vec<&String> = given.keys().filter(|key| !FIELDS.contains(&key.as_str())).collect();
-        let judged = draft.judge(wrong, laws);
+        let judged = draft.judge(wrong, rules);
         if unknown.is_empty() {
             return judged;
         }
@@ -137,7 +137,7 @@ impl Draft<'_> {
     fn judge(
         self,
         mut wrong: Vec<FieldError>,
-        laws: &dyn Fn(&ChannelName) -> DraftLaws,
+        rules: &dyn Fn(&ChannelName) -> DraftRules,
     ) -> Result<NewRefund, RefusedDraft> {
         // The problems of fields that can be read.
         let mut broken = Vec::new();
@@ -168,14 +168,14 @@ impl Draft<'_> {
             wrong.push(FieldError::new("payload", payload, problem));
         }
         let payload = payload.map(Payload::from);
-        let laws = channel.as_ref().map(laws).unwrap_or_default();
+        let rules = channel.as_ref().map(rules).unwrap_or_default();
         if let (Some(amount_minor), Some(currency)) = (amount_minor, currency.clone())
             && let Some(problem) =
-                laws.amount_bounds.problem("the channel", &Money { amount_minor, currency })
+                rules.amount_bounds.problem("the channel", &Money { amount_minor, currency })
         {
             broken.push(FieldError::new("amount_minor", Some(&amount_minor.into()), problem));
         }
-        if !laws.accepts_card_numbers {
+        if !rules.accepts_card_numbers {
             let fields = CardFields::of(refund_ref.as_deref(), payment_ref.as_deref(), payload.as_ref());
             // Without the values, which are the numbers.
             broken.extend(fields.names().map(|field| FieldError::new(field, None, CARD_PROBLEM)));

@@ -1,4 +1,4 @@
-//! The laws for texts from outside: which characters no way in takes, and how a text is shown to people.
+//! The rules for texts from outside: which characters no way in takes, and how a text is shown to people.
 //!
 //! A control character may command a terminal. A bidirectional control or a zero-width character makes people see
 //! another text than programs read. So both are refused at every way in, and escaped wherever a text is shown: old rows

@@ -67,7 +67,7 @@ async fn a_dump_restores_whole_its_chains_hold_and_nodes_go_on_with_it() {
     assert!(lacking.is_empty(), "{lacking:?}");
     let proof = prove(&scratch, &["--journal"]);
     assert_eq!(proof.status.code(), Some(0), "{}", crate::cli::text(&proof));
-    // Its laws are there as well.
+    // Its rules are there as well.
     let error = scratch.sql_error("delete from refundd.refunds").await;
     assert!(error.to_string().contains("is kept for ever"), "{error}");
 

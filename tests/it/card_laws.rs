@@ -1,4 +1,4 @@
-//! The laws for card numbers and for hidden characters exist twice: in Rust, for HTTP and files, and in SQL, for a plain
+//! The rules for card numbers and for hidden characters exist twice: in Rust, for HTTP and files, and in SQL, for a plain
 //! insert. Here both judge the same random texts.
 
 use fastrand::Rng;

@@ -1,6 +1,6 @@
 //! The HTTP way in, against a running node.
 
-mod laws;
+mod rules;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

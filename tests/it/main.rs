@@ -1,4 +1,4 @@
-//! The laws of refundd, on real Postgres and Redis, judged by the pretend bank's own ledger.
+//! The promises of refundd, on real Postgres and Redis, judged by the pretend bank's own ledger.
 //!
 //! Servers are started once for the whole run and are private to it; every test has a database, a key
 //! prefix and a bank of its own, so all run at once.

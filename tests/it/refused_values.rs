@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use refundd::refund::State;
-use refundd::refund::draft::{Draft, DraftLaws};
+use refundd::refund::draft::{Draft, DraftRules};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use sqlx::postgres::PgDatabaseError;
@@ -268,7 +268,7 @@ async fn rust_and_the_database_know_the_same_currencies() {
     let codes =
         letters().flat_map(|a| letters().flat_map(move |b| letters().map(move |c| format!("{a}{b}{c}"))));
     let known: BTreeSet<String> = codes
-        .filter(|code| Draft::check(&with(1, "currency", &json!(code)), &|_| DraftLaws::default()).is_ok())
+        .filter(|code| Draft::check(&with(1, "currency", &json!(code)), &|_| DraftRules::default()).is_ok())
         .collect();
     let mut connection = scratch.connect().await;
     let letters = "unnest(string_to_array('ABCDEFGHIJKLMNOPQRSTUVWXYZ', null))";
@@ -281,7 +281,7 @@ async fn rust_and_the_database_know_the_same_currencies() {
 }
 
 #[tokio::test]
-async fn what_was_saved_before_these_laws_is_sent_and_settled_as_before() {
+async fn what_was_saved_before_these_rules_is_sent_and_settled_as_before() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     scratch.sql("alter table refundd.refunds disable trigger refunds_are_what_http_takes").await;

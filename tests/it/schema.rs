@@ -1,4 +1,4 @@
-//! The database keeps the laws by itself, whoever writes to it.
+//! The database keeps the rules by itself, whoever writes to it.
 
 mod triggers;
 
@@ -121,10 +121,10 @@ async fn a_channel_is_never_deleted_and_never_gets_another_name() {
 }
 
 #[tokio::test]
-async fn nonsense_is_refused_by_a_constraint_that_names_the_law() {
+async fn nonsense_is_refused_by_a_constraint_that_names_the_rule() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
-    for (values, law) in [
+    for (values, rule) in [
         ("'', 'acme', 'P', 1, 'EUR', null", "refunds_ref_has_1_to_200_characters"),
         ("'R', 'acme', '', 1, 'EUR', null", "refunds_payment_ref_has_1_to_200_characters"),
         ("'R', 'acme', 'P', 0, 'EUR', null", "refunds_amount_is_positive"),
@@ -137,7 +137,7 @@ async fn nonsense_is_refused_by_a_constraint_that_names_the_law() {
                 "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, payload) values ({values})"
             ))
             .await;
-        assert!(error.to_string().contains(law), "{values}: {error}");
+        assert!(error.to_string().contains(rule), "{values}: {error}");
     }
 }
 

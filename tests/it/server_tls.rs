@@ -183,7 +183,7 @@ fn certificates_without_tls_or_without_their_key_are_refused() {
     std::fs::set_permissions(&open, PermissionsExt::from_mode(0o644)).unwrap();
     let ca = authority.file();
     let full = "url = \"postgres://db/p\"\ntls = \"verify-full\"";
-    for (lines, law) in [
+    for (lines, rule) in [
         (
             format!("url = \"postgres://localhost/p\"\nca_file = {ca:?}"),
             "is only for TLS that checks the server's certificate",
@@ -200,7 +200,7 @@ fn certificates_without_tls_or_without_their_key_are_refused() {
         ),
     ] {
         let complaint = config(&lines, "url = \"redis://localhost\"").unwrap_err();
-        assert!(complaint.contains(law), "{complaint}");
+        assert!(complaint.contains(rule), "{complaint}");
     }
     let plain = format!("url = \"redis://localhost\"\nca_file = {ca:?}");
     let complaint = config("url = \"postgres://localhost\"", &plain).unwrap_err();

@@ -131,7 +131,7 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     let mut connection = scratch.connect().await;
-    // As rows that are older than the laws.
+    // As rows that are older than the rules.
     let old = [
         "set session_replication_role = 'replica'",
         "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, state, reason, bank_ref)

@@ -109,7 +109,7 @@ async fn a_token_server_that_is_down_spends_no_permit_and_fails_no_refund() {
     node.stop().await;
 }
 
-/// A request for a token has the client's secret, so the laws of the bank's address hold for the token server, too.
+/// A request for a token has the client's secret, so the rules of the bank's address hold for the token server, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_server_at_an_address_that_is_not_named_or_of_another_authority_gets_no_secret() {
     let (stranger, here) = (Authority::new().unwrap(), SocketAddr::from(([127, 0, 0, 1], 0)));

@@ -200,7 +200,7 @@ fn parts(url: &str) -> Option<Result<Parts<'_>, String>> {
 }
 
 fn parts_of<'a>(scheme: &'static str, rest: &'a str) -> Result<Parts<'a>, String> {
-    let form = |law: &str| format!("{law}; it {FORM}");
+    let form = |rule: &str| format!("{rule}; it {FORM}");
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
     let at = rest.rfind('@').map_or(0, |at| at + 1);
     let (login, rest) = rest.split_at(at);

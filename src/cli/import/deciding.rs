@@ -1,6 +1,6 @@
 //! Asks Postgres about the lines of one commit: it saves them, or foresees what a save would do.
 //!
-//! A line that a law refuses is looked up, too. Laws become stricter, so its refund may be saved already. A person who reads
+//! A line that a rule refuses is looked up, too. Rules become stricter, so its refund may be saved already. A person who reads
 //! "refused" may pay it in another way.
 
 use super::rows::RefusedLine;
@@ -20,7 +20,7 @@ pub(super) struct CommitLines {
     pub doubtful: Vec<DoubtfulLine>,
 }
 
-/// A line that a law refuses, and whose refund may be saved already.
+/// A line that a rule refuses, and whose refund may be saved already.
 #[derive(Debug)]
 pub(super) struct DoubtfulLine {
     pub line: u64,

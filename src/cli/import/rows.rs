@@ -53,7 +53,7 @@ pub(super) struct Row {
 pub(super) struct RefusedLine {
     /// All problems of the line.
     pub wrong: Vec<String>,
-    /// The refund, if only laws refuse it. It may be saved already: see [`RefusedDraft`].
+    /// The refund, if only rules refuse it. It may be saved already: see [`RefusedDraft`].
     pub readable: Option<Box<NewRefund>>,
 }
 
@@ -251,7 +251,7 @@ fn object(columns: &StringRecord, cells: &StringRecord) -> Result<Value, Refused
 }
 
 fn check(json: &Value, config: &Config) -> Result<NewRefund, RefusedLine> {
-    Draft::read(json, &|channel| config.draft_laws(channel))
+    Draft::read(json, &|channel| config.draft_rules(channel))
         .map_err(|RefusedDraft { errors, readable }| RefusedLine { wrong: texts(errors), readable })
 }
 

@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use super::named::read_proposals;
 use super::tell_not_made;
-use crate::cli::{By, keeps_the_laws};
+use crate::cli::{By, check_text};
 use crate::one_by_one::OneByOne;
 use crate::refund::ProposalId;
 use crate::refund::text::shown;
@@ -35,7 +35,7 @@ impl Args {
         if reason.is_empty() {
             bail!("--reason is empty: say how you know, it is kept in the journal");
         }
-        keeps_the_laws("--reason", 400, reason)?;
+        check_text("--reason", 400, reason)?;
         Ok((self.by.name()?, reason))
     }
 }

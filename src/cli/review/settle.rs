@@ -33,13 +33,13 @@ pub(super) async fn settle(
     if choice.reason.is_empty() {
         bail!("--reason is empty: say how you know, it is kept in the journal");
     }
-    crate::cli::keeps_the_laws("--reason", 400, choice.reason)?;
+    crate::cli::check_text("--reason", 400, choice.reason)?;
     if choice.not_executed && choice.next != State::Ready {
         eprintln!("refundd: --confirm goes with --as ready only; nothing was changed");
         return Ok(ExitCode::from(2));
     }
     if let Some(reference) = choice.bank_ref {
-        crate::cli::keeps_the_laws("--bank-ref", usize::MAX, reference)?;
+        crate::cli::check_text("--bank-ref", usize::MAX, reference)?;
         if choice.next != State::Succeeded
             || list.len() != 1
             || !(1..=200).contains(&reference.chars().count())

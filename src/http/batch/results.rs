@@ -25,7 +25,7 @@ pub(in crate::http) struct ItemResult {
     pub(super) errors: Vec<FieldError>,
 }
 
-/// Answers each refused item that repeats a saved refund as a repeat: the laws are stricter since. If the look fails, these
+/// Answers each refused item that repeats a saved refund as a repeat: the rules are stricter since. If the look fails, these
 /// items alone have its status: the other refunds of the batch are saved, and their results are true.
 pub(super) async fn answer_repeats(
     api: &Api,

@@ -16,7 +16,7 @@ fn with(field: &str, value: Value) -> Value {
 }
 
 fn check(draft: &Value) -> Result<NewRefund, Vec<FieldError>> {
-    Draft::check(draft, &|_| DraftLaws::default())
+    Draft::check(draft, &|_| DraftRules::default())
 }
 
 fn refused(draft: &Value) -> Vec<FieldError> {
@@ -153,9 +153,9 @@ fn what_was_given_is_shown_shortened() {
 
 #[test]
 fn a_card_number_is_refused_by_its_field_and_never_shown() {
-    let only_acme = |channel: &ChannelName| DraftLaws {
+    let only_acme = |channel: &ChannelName| DraftRules {
         accepts_card_numbers: channel.as_str() == "acme",
-        ..DraftLaws::default()
+        ..DraftRules::default()
     };
     for (field, value) in [
         ("refund_ref", json!("R-4111111111111111")),
@@ -169,7 +169,7 @@ fn a_card_number_is_refused_by_its_field_and_never_shown() {
         assert!(errors[0].message.contains("card number"), "{errors:?}");
         assert_eq!(errors[0].value, None);
         assert!(Draft::check(&draft, &only_acme).is_ok(), "a channel may accept it");
-        assert!(Draft::check(&draft, &|_| DraftLaws::default()).is_err());
+        assert!(Draft::check(&draft, &|_| DraftRules::default()).is_err());
     }
     for field in FIELDS.into_iter().chain(["4111111111111111"]) {
         for value in
@@ -194,8 +194,8 @@ fn anything_but_an_object_is_no_refund() {
 #[test]
 fn an_amount_above_the_channels_bound_or_of_a_currency_without_one_is_refused() {
     let bounds = AmountBounds(std::sync::Arc::new([("EUR".to_owned(), 1250)].into()));
-    let laws = |_: &ChannelName| DraftLaws { amount_bounds: bounds.clone(), ..DraftLaws::default() };
-    assert!(Draft::check(&good(), &laws).is_ok());
+    let rules = |_: &ChannelName| DraftRules { amount_bounds: bounds.clone(), ..DraftRules::default() };
+    assert!(Draft::check(&good(), &rules).is_ok());
     for (draft, why) in [
         (
             with("amount_minor", json!(1251)),
@@ -206,7 +206,7 @@ fn an_amount_above_the_channels_bound_or_of_a_currency_without_one_is_refused() 
             "has no bound: the `max_amount_minor` of the channel names EUR, and not USD",
         ),
     ] {
-        let errors = Draft::check(&draft, &laws).unwrap_err();
+        let errors = Draft::check(&draft, &rules).unwrap_err();
         assert_eq!(
             (errors.len(), errors[0].field.as_str(), errors[0].message.as_str()),
             (1, "amount_minor", why)

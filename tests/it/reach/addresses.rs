@@ -105,7 +105,7 @@ async fn a_name_that_leads_to_an_address_that_is_not_public_and_not_named_is_sen
     node.stop().await;
 }
 
-/// An inquiry has the refund's ids, and its answer decides about money, so the laws of the endpoint hold for its address.
+/// An inquiry has the refund's ids, and its answer decides about money, so the rules of the endpoint hold for its address.
 #[tokio::test]
 async fn an_inquiry_at_an_address_that_is_not_public_and_not_named_is_never_made() {
     let scratch = Scratch::new().await;

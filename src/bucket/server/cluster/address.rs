@@ -45,7 +45,7 @@ pub(in crate::bucket::server) fn of(url: &str) -> Option<Result<ClusterAddress, 
 }
 
 fn parts(scheme: &str, rest: &str) -> Result<ClusterAddress, String> {
-    let form = |law: &str| format!("{law}; it {FORM}");
+    let form = |rule: &str| format!("{rule}; it {FORM}");
     let at = rest.rfind('@').map_or(0, |at| at + 1);
     let (login, rest) = rest.split_at(at);
     login_ends_at_its_at(login).map_err(form)?;

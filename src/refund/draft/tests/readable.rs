@@ -6,10 +6,10 @@ use super::{check, good, with};
 use crate::refund::draft::*;
 
 #[test]
-fn a_refund_that_laws_alone_refuse_can_be_read_and_no_other() {
+fn a_refund_that_rules_alone_refuse_can_be_read_and_no_other() {
     let bounds = AmountBounds(std::sync::Arc::new([("EUR".to_owned(), 1249)].into()));
-    let laws = |_: &ChannelName| DraftLaws { amount_bounds: bounds.clone(), ..DraftLaws::default() };
-    let read = |draft: &Value| Draft::read(draft, &laws).unwrap_err().readable;
+    let rules = |_: &ChannelName| DraftRules { amount_bounds: bounds.clone(), ..DraftRules::default() };
+    let read = |draft: &Value| Draft::read(draft, &rules).unwrap_err().readable;
     assert_eq!(read(&good()), check(&good()).ok().map(Box::new));
     for (field, value) in [
         ("refund_ref", json!("R-1 ")),

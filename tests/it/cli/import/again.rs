@@ -32,7 +32,7 @@ async fn refuse(scratch: &Scratch, refund_ref: &str, code: &str) {
 
 /// An operator who reads "refused" pays these lines in another way.
 #[tokio::test]
-async fn a_line_that_is_saved_is_not_refused_after_the_laws_became_stricter() {
+async fn a_line_that_is_saved_is_not_refused_after_the_rules_became_stricter() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
     scratch.sql(r#"update refundd.channels set settings = '{"card_numbers": "accepted"}'"#).await;

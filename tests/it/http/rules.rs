@@ -1,4 +1,4 @@
-//! Laws that changed after a refund was saved, and laws that nodes do not have in common.
+//! Rules that changed after a refund was saved, and rules that nodes do not have in common.
 
 use std::io::Write;
 
@@ -23,7 +23,7 @@ fn statuses(batch: &Answer) -> Vec<Value> {
 
 /// A caller that is told "not saved" would refund in another way.
 #[tokio::test]
-async fn a_repeat_of_a_saved_refund_is_recognised_after_the_laws_became_stricter() {
+async fn a_repeat_of_a_saved_refund_is_recognised_after_the_rules_became_stricter() {
     let scratch = Scratch::new().await;
     let lax = format!("{UNLIMITED}max_amount_minor = {{ EUR = 5000 }}\ncard_numbers = \"accepted\"\n");
     let strict = format!("{UNLIMITED}max_amount_minor = {{ EUR = 1000 }}\n");
@@ -124,7 +124,7 @@ async fn a_card_number_that_only_this_nodes_file_accepts_is_refused_alone_and_by
 async fn refuse_bad(scratch: &Scratch) {
     for statement in [
         "create function public.refuses() returns trigger language plpgsql as $$
-         begin raise exception 'a newer law refuses %', new.refund_ref using errcode = 'check_violation'; end $$",
+         begin raise exception 'a newer rule refuses %', new.refund_ref using errcode = 'check_violation'; end $$",
         "create trigger refuses before insert on refundd.refunds for each row
            when (new.refund_ref like 'bad-%') execute function public.refuses()",
     ] {
@@ -143,7 +143,7 @@ async fn a_refund_that_only_the_database_refuses_fails_alone_and_with_the_databa
         (422, &json!("refund")),
         "{single:?}"
     );
-    assert!(single.text.contains("the database refuses it: a newer law refuses bad-1"), "{single:?}");
+    assert!(single.text.contains("the database refuses it: a newer rule refuses bad-1"), "{single:?}");
     let together = join_all(["R-1", "bad-2", "R-2"].map(async |name| {
         let answer = node.post("/v1/refunds", &refund(name, "acme")).await;
         answer.status.as_u16()
@@ -154,7 +154,7 @@ async fn a_refund_that_only_the_database_refuses_fails_alone_and_with_the_databa
         let batch = node.post("/v1/refunds/batch", &json!(items)).await;
         assert_eq!(statuses(&batch), expected, "{batch:?}");
         let why = batch.json()[1]["errors"][0].clone();
-        assert!(why["message"].to_string().contains("a newer law refuses bad-3"), "{batch:?}");
+        assert!(why["message"].to_string().contains("a newer rule refuses bad-3"), "{batch:?}");
     }
     let config = file(&scratch.file("a", UNLIMITED));
     let mut rows = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
@@ -164,7 +164,7 @@ async fn a_refund_that_only_the_database_refuses_fails_alone_and_with_the_databa
     .unwrap();
     let imported = text(&refundd(config.path(), &["import", rows.path().to_str().unwrap()]));
     assert!(imported.contains("2 saved, 0 were saved before, 1 refused"), "{imported}");
-    assert!(imported.contains("line 3: the database refuses it: a newer law refuses bad-5"), "{imported}");
+    assert!(imported.contains("line 3: the database refuses it: a newer rule refuses bad-5"), "{imported}");
     node.stop().await;
 }
 
