@@ -17,11 +17,11 @@ mod failing;
 mod filling;
 pub mod keys;
 mod kind;
-#[cfg(test)]
-mod laws;
 mod local;
 pub mod memory;
 mod misread;
+#[cfg(test)]
+mod properties;
 mod reply;
 mod script;
 mod server;

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use redis::Value;
 
 use super::{Taken, World};
-use crate::bucket::laws::ledger::{Arrival, Clocks, CountedLimit};
-use crate::bucket::laws::scripts::{COUNTED, SCRIPTS, TOLERANCE, bytes, list, micros, number, text};
+use crate::bucket::properties::ledger::{Arrival, Clocks, CountedLimit};
+use crate::bucket::properties::scripts::{COUNTED, SCRIPTS, TOLERANCE, bytes, list, micros, number, text};
 use crate::bucket::script::{DENIED, FORGOT, GRANTED, RESTORING, Verb};
 use crate::limiter::{Permit, Rule, timing};
 
