@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use playground::judge::{JudgedPeriod, JudgedSpan, Law, judge};
+use playground::judge::{JudgedPeriod, JudgedSpan, LimitPromise, judge};
 use playground::stage::{ANY, Addresses, NodeProcess, Stage};
 use playground::{PostgresOptions, PretendBank, PrivatePostgres, PrivateRedis};
 use sqlx::{Connection, PgConnection};
@@ -169,8 +169,9 @@ pub async fn verdict(stage: &Stage, channels: &[Channel], database: &str) -> any
     for channel in channels {
         let of_it = ledger.all().iter().filter(|arrival| *arrival.channel == *channel.name);
         let times: Vec<i64> = of_it.map(|arrival| arrival.at_us).collect();
-        let law = Law { span: JudgedSpan::Any, permits: channel.permits, per: channel.per };
-        let above = judge(&times, &JudgedPeriod::always(law)).iter().filter(|span| span.is_above()).count();
+        let promise = LimitPromise { span: JudgedSpan::Any, permits: channel.permits, per: channel.per };
+        let above =
+            judge(&times, &JudgedPeriod::always(promise)).iter().filter(|span| span.is_above()).count();
         ensure!(above == 0, "channel {}: {above} spans above the limit", channel.name);
     }
     Ok(format!("{wanted} refunds, each paid once, limit kept"))

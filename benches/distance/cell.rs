@@ -85,7 +85,7 @@ impl Cell {
 
     /// The promise to the bank.
     pub fn periods(self) -> Vec<JudgedPeriod> {
-        JudgedPeriod::always(self.rule().law())
+        JudgedPeriod::always(self.rule().promise())
     }
 
     /// The least time from the write of a first byte to its arrival, in microseconds. The bank's aligned windows

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use playground::RedisOptions;
-use playground::judge::{JudgedPeriod, Law};
+use playground::judge::{JudgedPeriod, LimitPromise};
 use playground::rule::{TestAlgorithm, TestRule, channel};
 
 use crate::load::{Load, now_us, pause};
@@ -50,8 +50,8 @@ impl Rules {
         (0..self.names.len()).map(under).filter(|channels| !channels.is_empty()).collect()
     }
 
-    fn laws(&self, limits: &BTreeSet<usize>) -> Vec<Law> {
-        limits.iter().map(|limit| self.each[*limit].law()).collect()
+    fn promises(&self, limits: &BTreeSet<usize>) -> Vec<LimitPromise> {
+        limits.iter().map(|limit| self.each[*limit].promise()).collect()
     }
 
     /// Makes a change of this kind, and returns the numbers of the channels that it concerns.
@@ -104,8 +104,8 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
         .map(|n| vec![n])
         .chain((1..names.len()).last().map(|n| vec![n - 1, n]))
         .map(|channels| {
-            let laws = rules.laws(&rules.limits_of(&channels));
-            (channels, vec![JudgedPeriod { from_us: i64::MIN, settled_us: i64::MIN, laws }])
+            let promises = rules.promises(&rules.limits_of(&channels));
+            (channels, vec![JudgedPeriod { from_us: i64::MIN, settled_us: i64::MIN, promises }])
         })
         .collect();
     let load = Load::start(&names, &rules.file(), &RedisOptions::default()).await?;
@@ -135,17 +135,17 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
         faults.push(Fault { touched: Some(touched), ..Fault::now(kind, from_us) });
         for (channels, periods) in &mut subjects {
             let limits = rules.limits_of(channels);
-            let laws = rules.laws(&limits);
+            let promises = rules.promises(&limits);
             let moved = limits != before.limits_of(channels);
-            if !moved && periods.last().is_some_and(|last| last.laws == laws) {
+            if !moved && periods.last().is_some_and(|last| last.promises == promises) {
                 continue;
             }
             if moved {
-                // Each limit keeps its own law. For a moment a channel counts under its old and its new limit.
-                let both = rules.laws(&(&limits | &before.limits_of(channels)));
-                periods.push(JudgedPeriod { from_us, settled_us, laws: both });
+                // Each limit keeps its own promise. For a moment a channel counts under its old and its new limit.
+                let both = rules.promises(&(&limits | &before.limits_of(channels)));
+                periods.push(JudgedPeriod { from_us, settled_us, promises: both });
             }
-            periods.push(JudgedPeriod { from_us, settled_us, laws });
+            periods.push(JudgedPeriod { from_us, settled_us, promises });
         }
         if !load.is_mended(&rules.by_limit(), now_us()).await {
             stalled = true;

@@ -51,11 +51,11 @@ impl Fault {
 struct Row {
     faults: usize,
     spans: usize,
-    /// Spans that stood under one law alone.
+    /// Spans that stood under one promise alone.
     plain: usize,
     above: usize,
     worst: f64,
-    /// The worst span above its law after each fault, by the number of the fault.
+    /// The worst span above its promise after each fault, by the number of the fault.
     broken: BTreeMap<usize, Judged>,
     pauses_us: Vec<i64>,
     silences_us: Vec<i64>,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use playground::bank::Ledger;
-use playground::judge::{JudgedPeriod, JudgedSpan, Law, judge};
+use playground::judge::{JudgedPeriod, JudgedSpan, LimitPromise, judge};
 use playground::stage::{ANY, NodeProcess, Stage};
 use playground::{Forward, RedisOptions, RedisPair, Sentinels, Target};
 use refundd::store::{Store, SuspendedBy};
@@ -266,10 +266,11 @@ impl Rig {
         let ledger = self.stage.bank.ledger();
         let paid: HashSet<&str> = ledger.all().iter().filter(|a| a.paid).map(|a| &*a.refund_ref).collect();
         let times: Vec<i64> = ledger.all().iter().map(|arrival| arrival.at_us).collect();
-        let law = Law { span: JudgedSpan::Any, permits: self.permits, per: Duration::from_secs(1) };
+        let promise =
+            LimitPromise { span: JudgedSpan::Any, permits: self.permits, per: Duration::from_secs(1) };
         // A door on a busy machine delays requests, so spans are counted only where none is before the bank.
         let is_judged = self.bank.is_empty();
-        let spans = if is_judged { judge(&times, &JudgedPeriod::always(law)) } else { Vec::new() };
+        let spans = if is_judged { judge(&times, &JudgedPeriod::always(promise)) } else { Vec::new() };
         let mut verdict = Verdict {
             arrivals: times.len(),
             repeated: sent_again(&ledger),

@@ -155,7 +155,7 @@ fn last_as_full(arrivals_us: &[i64], fullest: Fullest) -> i64 {
 fn promise(case: Case, rolling: usize, aligned: usize) -> Option<Promise> {
     let algorithm = case.kind.algorithm()?;
     let permits = case.permits as usize;
-    Some(match (TestRule { algorithm, permits: case.permits, per: Case::PER }).law().span {
+    Some(match (TestRule { algorithm, permits: case.permits, per: Case::PER }).promise().span {
         JudgedSpan::Aligned => Promise { of: "aligned window", at_most: permits, seen: aligned },
         JudgedSpan::Any | JudgedSpan::AnyAndBurst(_) => {
             let burst = case.burst().unwrap_or(0) as usize;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use playground::judge::{JudgedPeriod, JudgedSpan, Law};
+use playground::judge::{JudgedPeriod, JudgedSpan, LimitPromise};
 use playground::rule::{TestAlgorithm, TestRule};
 
 use crate::channels::{CHANNELS, DAY};
@@ -55,18 +55,18 @@ impl Limits {
         let of = |limit, rule: TestRule| {
             // These windows follow Redis's clock, which a hand sets. Wherever the edges are, a span meets two
             // windows.
-            let law = match rule.algorithm {
+            let promise = match rule.algorithm {
                 TestAlgorithm::FixedWindow => {
-                    Law { span: JudgedSpan::AnyAndBurst(rule.permits), ..rule.law() }
+                    LimitPromise { span: JudgedSpan::AnyAndBurst(rule.permits), ..rule.promise() }
                 }
-                _ => rule.law(),
+                _ => rule.promise(),
             };
-            TestedLimit { limit, rule, more: String::new(), periods: JudgedPeriod::always(law) }
+            TestedLimit { limit, rule, more: String::new(), periods: JudgedPeriod::always(promise) }
         };
         let tested = |limit, algorithm, permits| {
             of(limit, TestRule { algorithm, permits, per: Duration::from_secs(1) })
         };
-        // All shares together keep the law of the whole limit (docs/limits.md). That holds while nodes join and leave. It
+        // All shares together keep the promise of the whole limit (docs/limits.md). That holds while nodes join and leave. It
         // also holds while the rule changes, because the nodes with shares have one rule, or the looser one for a moment.
         let shared_out = |tested: TestedLimit, nodes: u32| TestedLimit {
             more: format!("placement = \"local_share\"\nnodes = {nodes}\n"),
@@ -77,7 +77,7 @@ impl Limits {
         let day = TestedLimit {
             more: format!("time_zone = \"{}\"\n", zone_without_midnight(Timestamp::now())),
             // No midnight comes within the run, so all its requests are of one day.
-            periods: JudgedPeriod::always(Law { span: JudgedSpan::Any, ..day.law() }),
+            periods: JudgedPeriod::always(LimitPromise { span: JudgedSpan::Any, ..day.promise() }),
             ..of(DAY, day)
         };
         let window =
@@ -158,8 +158,8 @@ impl Limits {
 
     /// Records that the rule of limit `nth` was changed between these times.
     pub fn note(&mut self, nth: usize, from_us: i64, settled_us: i64) {
-        let laws: Vec<Law> = vec![self.all[nth].rule.law()];
-        self.all[nth].periods.push(JudgedPeriod { from_us, settled_us, laws });
+        let promises: Vec<LimitPromise> = vec![self.all[nth].rule.promise()];
+        self.all[nth].periods.push(JudgedPeriod { from_us, settled_us, promises });
     }
 }
 

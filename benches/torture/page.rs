@@ -59,7 +59,7 @@ pub fn print(
         verdict.inquiries
     );
     println!(
-        "{} spans, {} of them under one law, and {} of several `per`; fullest against its limit {:.3}; {left} left open",
+        "{} spans, {} of them without a change of their limit, and {} of several `per`; fullest against its limit {:.3}; {left} left open",
         verdict.spans, verdict.plain, verdict.longer, verdict.worst
     );
     println!(

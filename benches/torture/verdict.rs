@@ -34,7 +34,7 @@ pub struct Verdict {
     /// Requests that a frozen process delayed between its last check and the write.
     pub late: usize,
     pub spans: usize,
-    /// Spans that stood under one law alone.
+    /// Spans that stood under one promise alone.
     pub plain: usize,
     /// Spans of several `per`, of limits with a burst or with windows.
     pub longer: usize,

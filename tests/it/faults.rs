@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
-use playground::judge::{JudgedPeriod, JudgedSpan, Law, judge};
+use playground::judge::{JudgedPeriod, JudgedSpan, LimitPromise, judge};
 use playground::rule::{TestAlgorithm, TestRule};
 use playground::{PrivateRedis, RedisOptions, RedisPair};
 use refundd::bucket::Purpose;
@@ -17,7 +17,7 @@ pub const PERMITS: u32 = 40;
 
 /// Each channel is named after its algorithm. The second value is what its limit promises.
 pub fn algorithms() -> [(&'static str, JudgedSpan); TestAlgorithm::ALL.len()] {
-    TestAlgorithm::ALL.map(|algorithm| (algorithm.name(), rule(algorithm, PERMITS).law().span))
+    TestAlgorithm::ALL.map(|algorithm| (algorithm.name(), rule(algorithm, PERMITS).promise().span))
 }
 
 fn rule(algorithm: TestAlgorithm, permits: u32) -> TestRule {
@@ -103,33 +103,33 @@ impl Load {
         }
     }
 
-    /// Stops, and holds what arrived against these laws.
-    async fn end(self, skip: &[&str], laws: impl Fn(JudgedSpan) -> Vec<JudgedPeriod>) -> Scratch {
+    /// Stops, and holds what arrived against these promises.
+    async fn end(self, skip: &[&str], promises: impl Fn(JudgedSpan) -> Vec<JudgedPeriod>) -> Scratch {
         for node in self.nodes {
             node.stop().await;
         }
-        hold(&self.scratch, skip, laws).await;
+        hold(&self.scratch, skip, promises).await;
         self.redis.stop().await.unwrap();
         self.scratch
     }
 }
 
-/// Holds what arrived at the bank against these laws; nothing was sent twice, and nothing is half done.
-pub async fn hold(scratch: &Scratch, skip: &[&str], laws: impl Fn(JudgedSpan) -> Vec<JudgedPeriod>) {
+/// Holds what arrived at the bank against these promises; nothing was sent twice, and nothing is half done.
+pub async fn hold(scratch: &Scratch, skip: &[&str], promises: impl Fn(JudgedSpan) -> Vec<JudgedPeriod>) {
     for (name, span) in algorithms() {
         let times: Vec<i64> = scratch.bank.look(|ledger| ledger.arrivals(name).map(|a| a.at_us).collect());
         let judged = if skip.contains(&name) {
             // Its windows are those of a clock that was set: wherever their edges lie, two of them meet a span.
             judge(
                 &times,
-                &JudgedPeriod::always(Law {
+                &JudgedPeriod::always(LimitPromise {
                     span: JudgedSpan::AnyAndBurst(PERMITS),
                     permits: PERMITS,
                     per: SECOND,
                 }),
             )
         } else {
-            judge(&times, &laws(span))
+            judge(&times, &promises(span))
         };
         let worst = judged.iter().max_by(|a, b| a.share().total_cmp(&b.share())).unwrap();
         assert!(!worst.is_above(), "{name}: {worst:?} of {} spans", judged.len());
@@ -147,7 +147,7 @@ pub async fn hold(scratch: &Scratch, skip: &[&str], laws: impl Fn(JudgedSpan) ->
 }
 
 pub fn always(span: JudgedSpan) -> Vec<JudgedPeriod> {
-    JudgedPeriod::always(Law { span, permits: PERMITS, per: SECOND })
+    JudgedPeriod::always(LimitPromise { span, permits: PERMITS, per: SECOND })
 }
 
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn a_clock_that_is_a_minute_off_sends_nothing_until_it_is_right_again() {
 }
 
 #[tokio::test]
-async fn a_file_that_changes_on_one_node_after_the_other_breaks_neither_law() {
+async fn a_file_that_changes_on_one_node_after_the_other_breaks_neither_promise() {
     let load = Load::start(&RedisOptions::default()).await;
     let mut changes = vec![(i64::MIN, i64::MIN, PERMITS)];
     for permits in [15, PERMITS] {
@@ -267,13 +267,13 @@ async fn a_file_that_changes_on_one_node_after_the_other_breaks_neither_law() {
         changes.push((from_us, load.scratch.number(now).await + 2_000_000, permits));
         load.until_all_send().await;
     }
-    let laws = |span| {
+    let promises = |span| {
         let period = |(from_us, settled_us, permits): &(i64, i64, u32)| JudgedPeriod {
             from_us: *from_us,
             settled_us: *settled_us,
-            laws: vec![Law { span, permits: *permits, per: SECOND }],
+            promises: vec![LimitPromise { span, permits: *permits, per: SECOND }],
         };
         changes.iter().map(period).collect()
     };
-    load.end(&[], laws).await;
+    load.end(&[], promises).await;
 }

@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn rules() -> Vec<(String, usize)> {
     let mut rules = Vec::from(TestAlgorithm::ALL.map(|algorithm| {
         let rule = TestRule { algorithm, permits: 2, per: SECOND };
-        let most = match rule.law().span {
+        let most = match rule.promise().span {
             JudgedSpan::Aligned => 4,
             JudgedSpan::Any => 2,
             JudgedSpan::AnyAndBurst(burst) => 2 + burst as usize,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use playground::judge::{JudgedPeriod, JudgedSpan, Law, judge};
+use playground::judge::{JudgedPeriod, JudgedSpan, LimitPromise, judge};
 use playground::load::Caller;
 use refundd::refund::State;
 use rustix::process::Signal;
@@ -30,7 +30,7 @@ fn configuration(heading: &str) -> String {
         .replace("https://gateway.example/", "http://{bank}/")
 }
 
-/// Sends refunds under the configuration. The bank must see no span above its law, and all refunds in time.
+/// Sends refunds under the configuration. The bank must see no span above its promise, and all refunds in time.
 async fn keeps(heading: &str, nodes: usize, span: JudgedSpan) {
     let mut scratch = Scratch::new().await;
     let file = configuration(heading);
@@ -50,9 +50,9 @@ async fn keeps(heading: &str, nodes: usize, span: JudgedSpan) {
 }
 
 fn check(scratch: &Scratch, span: JudgedSpan) {
-    let law = Law { span, permits: PERMITS, per: Duration::from_secs(1) };
+    let promise = LimitPromise { span, permits: PERMITS, per: Duration::from_secs(1) };
     let times: Vec<i64> = scratch.bank.look(|l| l.arrivals("acme").map(|arrival| arrival.at_us).collect());
-    let judged = judge(&times, &JudgedPeriod::always(law));
+    let judged = judge(&times, &JudgedPeriod::always(promise));
     assert!(!judged.is_empty());
     let above = judged.iter().find(|judged| judged.is_above());
     assert!(above.is_none(), "{above:?}");

@@ -25,9 +25,9 @@ impl Part {
             "fault",
             "faults",
             "spans",
-            "law",
+            "promise",
             "above",
-            "/ law",
+            "/ most",
             "p50",
             "p99",
             "worst",
@@ -103,11 +103,12 @@ pub(super) fn keep(
     let spent =
         spent.map(|s| format!("{},{},{},{}", s.limit, s.window_us, s.ordinal, s.refund_ref)).collect();
     std::fs::write(file("permits.csv"), lines(spent))?;
-    let laws = subjects.iter().flat_map(|subject| {
-        let of = |p: &JudgedPeriod| format!("{} {} {} {:?}", subject.name(), p.from_us, p.settled_us, p.laws);
+    let promises = subjects.iter().flat_map(|subject| {
+        let of =
+            |p: &JudgedPeriod| format!("{} {} {} {:?}", subject.name(), p.from_us, p.settled_us, p.promises);
         subject.periods.iter().map(of).collect::<Vec<_>>()
     });
-    std::fs::write(file("laws.txt"), lines(laws.collect()))?;
+    std::fs::write(file("promises.txt"), lines(promises.collect()))?;
     Ok(())
 }
 

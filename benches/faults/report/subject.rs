@@ -1,8 +1,8 @@
-//! What is judged together: one or several channels, by their law or by the numbers of their permits.
+//! What is judged together: one or several channels, by their promise or by the numbers of their permits.
 
 use std::collections::{BTreeMap, HashMap};
 
-use playground::judge::{Judged, JudgedPeriod, JudgedSpan, Law, judge};
+use playground::judge::{Judged, JudgedPeriod, JudgedSpan, LimitPromise, judge};
 use playground::rule::{TestAlgorithm, TestRule};
 
 use crate::load::{Outcome, Spent};
@@ -18,7 +18,7 @@ pub struct Subject {
 impl Subject {
     /// The channel that is named after its algorithm, under the usual rule.
     pub fn always(algorithm: TestAlgorithm) -> Subject {
-        let periods = JudgedPeriod::always(TestRule::usual(algorithm).law());
+        let periods = JudgedPeriod::always(TestRule::usual(algorithm).promise());
         Subject { channels: vec![algorithm.name()], periods, numbered: None }
     }
 
@@ -41,8 +41,8 @@ impl Subject {
         match self.numbered {
             Some(rule) => {
                 // Wherever the windows' edges are, a span meets at most two windows.
-                let law = Law { span: JudgedSpan::AnyAndBurst(rule.permits), ..rule.law() };
-                let mut judged = judge(times, &JudgedPeriod::always(law));
+                let promise = LimitPromise { span: JudgedSpan::AnyAndBurst(rule.permits), ..rule.promise() };
+                let mut judged = judge(times, &JudgedPeriod::always(promise));
                 judged.extend(judge_numbers(self.channels[0], rule, outcome));
                 judged.sort_unstable_by_key(|judged| judged.start_us);
                 judged

@@ -90,7 +90,7 @@ pub fn pace(
         let of_it = rows.numbers.iter().filter(|(limit, _, _)| limit == tested.limit);
         judged.extend(judge_numbers(
             of_it.map(|(_, window_us, ordinal)| (*window_us, *ordinal)),
-            tested.rule.law(),
+            tested.rule.promise(),
         ));
     }
     let unsteady = excuses::unsteady(tested.limit, faults);

@@ -1,10 +1,10 @@
 //! Compares the arrivals at the bank with the promises of the limits, while the limits change.
 //!
-//! It uses nothing of the limiter. A [`Law`] is one promise, as a company would make it to its bank. Arrivals are
+//! It uses nothing of the limiter. A [`LimitPromise`] is what a company would promise to its bank. Arrivals are
 //! counted by the bank's clock.
 //!
-//! Around a change the looser of the old and the new law counts. So zero spans above the law proves little if most
-//! spans lay around a change. [`Judged::plain`] therefore says which spans stood under one law alone.
+//! Around a change the looser of the old and the new promise counts. So zero spans above the promise proves little if most
+//! spans lay around a change. [`Judged::plain`] therefore says which spans stood under one promise alone.
 
 mod intervals;
 mod longer;
@@ -17,7 +17,7 @@ pub use longer::judge_longer;
 
 /// The promise of a limit to the bank: at most `permits` arrivals in each span of `per`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Law {
+pub struct LimitPromise {
     pub span: JudgedSpan,
     pub permits: u32,
     pub per: Duration,
@@ -34,8 +34,8 @@ pub enum JudgedSpan {
     AnyAndBurst(u32),
 }
 
-impl Law {
-    /// The most arrivals that a stretch of this length can contain while the law is kept.
+impl LimitPromise {
+    /// The most arrivals that a stretch of this length can contain while the promise is kept.
     #[must_use]
     pub fn most_in(&self, stretch: Duration) -> usize {
         let whole = usize::try_from(stretch.as_micros().div_ceil(self.per.as_micros().max(1)));
@@ -48,31 +48,31 @@ impl Law {
     }
 }
 
-/// Laws that apply together from a moment on. What they allow is added up. Several laws apply together when two
+/// Promises that apply together from a moment on. What they allow is added up. Several promises apply together when two
 /// channels are judged together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JudgedPeriod {
-    /// When the first node may have applied these laws, in microseconds since 1970.
+    /// When the first node may have applied these promises, in microseconds since 1970.
     pub from_us: i64,
-    /// When the last node has stopped to apply the laws before, in microseconds since 1970.
+    /// When the last node has stopped to apply the promises before, in microseconds since 1970.
     pub settled_us: i64,
-    pub laws: Vec<Law>,
+    pub promises: Vec<LimitPromise>,
 }
 
 impl JudgedPeriod {
-    /// One law for all time.
+    /// One promise for all time.
     #[must_use]
-    pub fn always(law: Law) -> Vec<JudgedPeriod> {
-        vec![JudgedPeriod { from_us: i64::MIN, settled_us: i64::MIN, laws: vec![law] }]
+    pub fn always(promise: LimitPromise) -> Vec<JudgedPeriod> {
+        vec![JudgedPeriod { from_us: i64::MIN, settled_us: i64::MIN, promises: vec![promise] }]
     }
 
     fn most_in(&self, stretch: Duration) -> usize {
-        self.laws.iter().map(|law| law.most_in(stretch)).sum()
+        self.promises.iter().map(|promise| promise.most_in(stretch)).sum()
     }
 
-    fn aligned(&self) -> Option<Law> {
-        match *self.laws.as_slice() {
-            [law] if law.span == JudgedSpan::Aligned => Some(law),
+    fn aligned(&self) -> Option<LimitPromise> {
+        match *self.promises.as_slice() {
+            [promise] if promise.span == JudgedSpan::Aligned => Some(promise),
             _ => None,
         }
     }
@@ -97,7 +97,7 @@ impl Judged {
         self.count > self.most
     }
 
-    /// Arrivals divided by the most that was allowed; above 1 the law is broken.
+    /// Arrivals divided by the most that was allowed; above 1 the promise is broken.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.count as f64 / self.most.max(1) as f64
@@ -113,7 +113,7 @@ impl Judged {
 /// Judges numbered permits. `spent` gives each permit's window, by its first microsecond, and its number in that
 /// window. Use this when the windows follow another clock than the bank's.
 #[must_use]
-pub fn judge_numbers(spent: impl IntoIterator<Item = (i64, i32)>, law: Law) -> Vec<Judged> {
+pub fn judge_numbers(spent: impl IntoIterator<Item = (i64, i32)>, promise: LimitPromise) -> Vec<Judged> {
     let mut windows: BTreeMap<i64, (usize, usize)> = BTreeMap::new();
     for (window_us, ordinal) in spent {
         let (count, highest) = windows.entry(window_us).or_default();
@@ -122,16 +122,16 @@ pub fn judge_numbers(spent: impl IntoIterator<Item = (i64, i32)>, law: Law) -> V
     }
     let judged = windows.into_iter().map(|(start_us, (count, highest))| Judged {
         start_us,
-        per: law.per,
+        per: promise.per,
         count: count.max(highest),
-        most: law.permits as usize,
+        most: promise.permits as usize,
         plain: true,
     });
     judged.collect()
 }
 
 /// Judges arrivals against periods. Arrivals are in microseconds since 1970, in any order; periods are in the order
-/// in which they began. Every arrival begins one span for each length in its laws. Where only aligned windows were
+/// in which they began. Every arrival begins one span for each length in its promises. Where only aligned windows were
 /// promised, the windows are judged instead.
 #[must_use]
 pub fn judge(arrivals: &[i64], periods: &[JudgedPeriod]) -> Vec<Judged> {
@@ -141,7 +141,7 @@ pub fn judge(arrivals: &[i64], periods: &[JudgedPeriod]) -> Vec<Judged> {
     let mut last_window = Vec::new();
     for (nth, &start_us) in times.iter().enumerate() {
         let mut lengths: Vec<Duration> = periods_within(periods, start_us, start_us + 1)
-            .flat_map(|p| p.laws.iter().map(|law| law.per))
+            .flat_map(|p| p.promises.iter().map(|promise| promise.per))
             .collect();
         lengths.sort_unstable();
         lengths.dedup();
@@ -162,11 +162,11 @@ pub fn judge(arrivals: &[i64], periods: &[JudgedPeriod]) -> Vec<Judged> {
     judged
 }
 
-/// The aligned window around a moment, if every law that applies within it promises aligned windows of this length.
+/// The aligned window around a moment, if every promise that applies within it is for aligned windows of this length.
 fn aligned_window(periods: &[JudgedPeriod], at_us: i64, per: Duration) -> Option<i64> {
     let start = at_us - at_us.rem_euclid(micros(per));
     periods_within(periods, start, start.saturating_add(micros(per)))
-        .all(|period| period.aligned().is_some_and(|law| law.per == per))
+        .all(|period| period.aligned().is_some_and(|promise| promise.per == per))
         .then_some(start)
 }
 
@@ -174,10 +174,10 @@ fn of_window(times: &[i64], nth: usize, start_us: i64, per: Duration, periods: &
     let end_us = start_us.saturating_add(micros(per));
     let first = times[..nth].partition_point(|at| *at < start_us);
     let count = times[first..].partition_point(|at| *at < end_us);
-    let laws: Vec<Law> =
+    let promises: Vec<LimitPromise> =
         periods_within(periods, start_us, end_us).filter_map(JudgedPeriod::aligned).collect();
-    let most = laws.iter().map(|law| law.permits as usize).max().unwrap_or(0);
-    Judged { start_us, per, count, most, plain: laws.len() == 1 }
+    let most = promises.iter().map(|promise| promise.permits as usize).max().unwrap_or(0);
+    Judged { start_us, per, count, most, plain: promises.len() == 1 }
 }
 
 fn of_span(start_us: i64, per: Duration, count: usize, periods: &[JudgedPeriod]) -> Judged {
@@ -210,8 +210,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn law(span: JudgedSpan, permits: u32) -> Law {
-        Law { span, permits, per: SECOND }
+    fn promise(span: JudgedSpan, permits: u32) -> LimitPromise {
+        LimitPromise { span, permits, per: SECOND }
     }
 
     fn times(ms: &[i64]) -> Vec<i64> {
@@ -224,28 +224,31 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_across_an_edge_keeps_the_law_of_windows_and_breaks_that_of_spans() {
+    fn a_burst_across_an_edge_keeps_the_promise_of_windows_and_breaks_that_of_spans() {
         let burst = [5_998, 5_999, 6_000, 6_001];
-        let windows = worst(&burst, &JudgedPeriod::always(law(JudgedSpan::Aligned, 2)));
+        let windows = worst(&burst, &JudgedPeriod::always(promise(JudgedSpan::Aligned, 2)));
         assert_eq!((windows.count, windows.most, windows.is_above()), (2, 2, false));
-        let spans = worst(&burst, &JudgedPeriod::always(law(JudgedSpan::Any, 2)));
+        let spans = worst(&burst, &JudgedPeriod::always(promise(JudgedSpan::Any, 2)));
         assert_eq!((spans.start_us, spans.count, spans.most, spans.is_above()), (5_998_000, 4, 2, true));
-        let bucket = worst(&burst, &JudgedPeriod::always(law(JudgedSpan::AnyAndBurst(2), 2)));
+        let bucket = worst(&burst, &JudgedPeriod::always(promise(JudgedSpan::AnyAndBurst(2), 2)));
         assert_eq!((bucket.count, bucket.most, bucket.is_above()), (4, 4, false));
     }
 
     #[test]
     fn arrivals_exactly_one_span_apart_do_not_share_a_span() {
-        assert_eq!(worst(&[1_000, 2_000, 3_000], &JudgedPeriod::always(law(JudgedSpan::Any, 1))).count, 1);
+        assert_eq!(
+            worst(&[1_000, 2_000, 3_000], &JudgedPeriod::always(promise(JudgedSpan::Any, 1))).count,
+            1
+        );
     }
 
     #[test]
-    fn around_a_change_the_looser_law_counts_and_elsewhere_its_own() {
-        let mut periods = JudgedPeriod::always(law(JudgedSpan::Any, 4));
+    fn around_a_change_the_looser_promise_counts_and_elsewhere_its_own() {
+        let mut periods = JudgedPeriod::always(promise(JudgedSpan::Any, 4));
         periods.push(JudgedPeriod {
             from_us: 10_000_000,
             settled_us: 12_000_000,
-            laws: vec![law(JudgedSpan::Any, 2)],
+            promises: vec![promise(JudgedSpan::Any, 2)],
         });
         let judged = judge(&times(&[8_000, 9_500, 11_900, 12_000, 12_001, 12_002]), &periods);
         let seen: Vec<_> = judged.iter().map(|j| (j.start_us / 1000, j.count, j.most, j.plain)).collect();
@@ -263,12 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_meet_another_law_are_judged_as_spans() {
-        let mut periods = JudgedPeriod::always(law(JudgedSpan::Aligned, 2));
+    fn windows_that_meet_another_promise_are_judged_as_spans() {
+        let mut periods = JudgedPeriod::always(promise(JudgedSpan::Aligned, 2));
         periods.push(JudgedPeriod {
             from_us: 10_500_000,
             settled_us: 11_500_000,
-            laws: vec![law(JudgedSpan::Any, 2)],
+            promises: vec![promise(JudgedSpan::Any, 2)],
         });
         let judged = judge(&times(&[9_100, 9_200, 10_100, 10_200]), &periods);
         let seen: Vec<_> = judged.iter().map(|j| (j.start_us / 1000, j.count, j.most, j.plain)).collect();
@@ -276,11 +279,11 @@ mod tests {
     }
 
     #[test]
-    fn laws_side_by_side_are_added_up() {
+    fn promises_side_by_side_are_added_up() {
         let both = JudgedPeriod {
             from_us: 0,
             settled_us: 0,
-            laws: vec![law(JudgedSpan::Any, 2), law(JudgedSpan::Aligned, 1)],
+            promises: vec![promise(JudgedSpan::Any, 2), promise(JudgedSpan::Aligned, 1)],
         };
         assert_eq!(worst(&[1_000, 1_001, 1_002], &[both]).most, 4);
     }
@@ -288,9 +291,9 @@ mod tests {
     #[test]
     fn a_longer_stretch_holds_as_many_windows_as_can_touch_it() {
         let long = Duration::from_millis(1_500);
-        assert_eq!(law(JudgedSpan::Any, 10).most_in(long), 20);
-        assert_eq!(law(JudgedSpan::Aligned, 10).most_in(long), 30);
-        assert_eq!(law(JudgedSpan::AnyAndBurst(5), 10).most_in(long), 25);
-        assert_eq!(law(JudgedSpan::Any, 10).most_in(SECOND / 2), 10);
+        assert_eq!(promise(JudgedSpan::Any, 10).most_in(long), 20);
+        assert_eq!(promise(JudgedSpan::Aligned, 10).most_in(long), 30);
+        assert_eq!(promise(JudgedSpan::AnyAndBurst(5), 10).most_in(long), 25);
+        assert_eq!(promise(JudgedSpan::Any, 10).most_in(SECOND / 2), 10);
     }
 }

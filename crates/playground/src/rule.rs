@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::judge::{JudgedSpan, Law};
+use crate::judge::{JudgedSpan, LimitPromise};
 
 /// An algorithm of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,13 +77,13 @@ impl TestRule {
     }
 
     /// What the limit promises to the bank.
-    pub fn law(self) -> Law {
+    pub fn promise(self) -> LimitPromise {
         let span = match (self.algorithm, self.burst()) {
             (TestAlgorithm::FixedWindow, _) => JudgedSpan::Aligned,
             (_, Some(burst)) => JudgedSpan::AnyAndBurst(burst),
             (_, None) => JudgedSpan::Any,
         };
-        Law { span, permits: self.permits, per: self.per }
+        LimitPromise { span, permits: self.permits, per: self.per }
     }
 
     /// The share of its permits that the limit lets through in the long run (docs/limits.md).

@@ -15,7 +15,7 @@ const IN_MEMORY: &str = "[bucket]\nkind = \"memory\"\n";
 async fn a_single_node_without_redis_keeps_every_kind_of_limit() {
     for algorithm in TestAlgorithm::ALL {
         let rule = TestRule { permits: 20, ..TestRule::usual(algorithm) };
-        let law = rule.law();
+        let promise = rule.promise();
         let rule = rule.settings();
         let mut scratch = Scratch::new().await;
         scratch.redis_url = "redis://127.0.0.1:1".to_owned();
@@ -25,7 +25,7 @@ async fn a_single_node_without_redis_keeps_every_kind_of_limit() {
         assert!(done, "{rule}: {}", scratch.bank.look(|l| l.all().len()));
         let times: Vec<i64> =
             scratch.bank.look(|l| l.arrivals("acme").map(|arrival| arrival.at_us).collect());
-        let judged = judge(&times, &JudgedPeriod::always(law));
+        let judged = judge(&times, &JudgedPeriod::always(promise));
         let above = judged.iter().find(|judged| judged.is_above());
         assert!(above.is_none(), "{rule}: {above:?}");
         node.stop().await;

@@ -1,15 +1,15 @@
-//! Judges spans that are several times as long as the `per` of their law.
+//! Judges spans that are several times as long as the `per` of their promise.
 //!
-//! Only a law with a burst says anything new about them. Under the other laws, a span of two `per` holds at most twice
+//! Only a promise with a burst says anything new about them. Under the other promises, a span of two `per` holds at most twice
 //! the permits as soon as each span of one `per` keeps its own number. A burst is allowed once, however long the span.
 
 use std::time::Duration;
 
 use super::{Intervals, Judged, JudgedPeriod, JudgedSpan, micros, of_span, periods_within};
 
-/// Judges spans of these multiples of `per` against periods with a burst in their laws. Arrivals are in microseconds
+/// Judges spans of these multiples of `per` against periods with a burst in their promises. Arrivals are in microseconds
 /// since 1970, in any order; periods are in the order in which they began. Every arrival begins one span of each
-/// length, but for spans that touch `left_out`. Around a change the looser law counts, as for spans of one `per`.
+/// length, but for spans that touch `left_out`. Around a change the looser promise counts, as for spans of one `per`.
 #[must_use]
 pub fn judge_longer(
     arrivals: &[i64],
@@ -36,11 +36,12 @@ pub fn judge_longer(
     judged
 }
 
-/// The `per` of each law with a burst that a node may have applied at a moment.
+/// The `per` of each promise with a burst that a node may have applied at a moment.
 fn lengths(periods: &[JudgedPeriod], at_us: i64) -> Vec<Duration> {
-    let laws = periods_within(periods, at_us, at_us.saturating_add(1)).flat_map(|period| &period.laws);
-    let with_burst = laws.filter(|law| matches!(law.span, JudgedSpan::AnyAndBurst(_)));
-    let mut lengths: Vec<Duration> = with_burst.map(|law| law.per).collect();
+    let promises =
+        periods_within(periods, at_us, at_us.saturating_add(1)).flat_map(|period| &period.promises);
+    let with_burst = promises.filter(|promise| matches!(promise.span, JudgedSpan::AnyAndBurst(_)));
+    let mut lengths: Vec<Duration> = with_burst.map(|promise| promise.per).collect();
     lengths.sort_unstable();
     lengths.dedup();
     lengths
@@ -48,13 +49,13 @@ fn lengths(periods: &[JudgedPeriod], at_us: i64) -> Vec<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Law, judge};
+    use super::super::{LimitPromise, judge};
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn bucket(burst: u32, permits: u32) -> Law {
-        Law { span: JudgedSpan::AnyAndBurst(burst), permits, per: SECOND }
+    fn bucket(burst: u32, permits: u32) -> LimitPromise {
+        LimitPromise { span: JudgedSpan::AnyAndBurst(burst), permits, per: SECOND }
     }
 
     fn times(ms: impl IntoIterator<Item = i64>) -> Vec<i64> {
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_in_each_span_keeps_the_law_of_one_span_and_breaks_that_of_two() {
+    fn a_burst_in_each_span_keeps_the_promise_of_one_span_and_breaks_that_of_two() {
         let bursts = times([0, 1, 2, 3, 1_000, 1_001, 1_002, 1_003, 2_000, 2_001, 2_002, 2_003]);
         let periods = JudgedPeriod::always(bucket(2, 2));
         assert!(judge(&bursts, &periods).iter().all(|span| !span.is_above()));
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_that_fills_up_at_its_rate_keeps_the_law_of_every_length() {
+    fn a_full_bucket_that_fills_up_at_its_rate_keeps_the_promise_of_every_length() {
         let burst_and_rate = times([0].into_iter().chain((0..60).map(|nth| nth * 500)));
         let periods = JudgedPeriod::always(bucket(1, 2));
         for (multiple, count, most) in [(2, 5, 5), (5, 11, 11), (10, 21, 21)] {
@@ -97,9 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_span_around_a_change_is_judged_by_the_looser_law() {
+    fn a_longer_span_around_a_change_is_judged_by_the_looser_promise() {
         let mut periods = JudgedPeriod::always(bucket(2, 4));
-        periods.push(JudgedPeriod { from_us: 10_000_000, settled_us: 12_000_000, laws: vec![bucket(1, 2)] });
+        periods.push(JudgedPeriod {
+            from_us: 10_000_000,
+            settled_us: 12_000_000,
+            promises: vec![bucket(1, 2)],
+        });
         let judged =
             judge_longer(&times([7_000, 9_000, 11_999, 12_000]), &periods, &[2], &Intervals::default());
         let seen: Vec<_> = judged.iter().map(|span| (span.start_us / 1000, span.most, span.plain)).collect();
@@ -118,9 +123,9 @@ mod tests {
     }
 
     #[test]
-    fn a_law_without_a_burst_says_nothing_new_about_longer_spans() {
+    fn a_promise_without_a_burst_says_nothing_new_about_longer_spans() {
         for span in [JudgedSpan::Any, JudgedSpan::Aligned] {
-            let periods = JudgedPeriod::always(Law { span, ..bucket(0, 1) });
+            let periods = JudgedPeriod::always(LimitPromise { span, ..bucket(0, 1) });
             assert!(judge_longer(&times([0, 1, 2]), &periods, &[2, 5], &Intervals::default()).is_empty());
         }
     }
