@@ -29,14 +29,14 @@ pub const TWO_CHANNELS: &str = "[limit.acme]\npermits = 100\nper = \"1s\"\n[limi
      [channel.other]\nendpoint = \"http://{bank}/other/refunds\"\nlimits = [\"other\"]\n";
 
 /// The `[caller.*]` tables of a test, and the folder with their tokens.
-pub struct Doors {
+pub struct CallerTables {
     folder: tempfile::TempDir,
     tables: String,
 }
 
-impl Doors {
-    pub fn new() -> Doors {
-        Doors { folder: tempfile::tempdir().unwrap(), tables: String::new() }
+impl CallerTables {
+    pub fn new() -> CallerTables {
+        CallerTables { folder: tempfile::tempdir().unwrap(), tables: String::new() }
     }
 
     /// Adds a caller with a new token that is valid for an hour. `keys` are the other keys of its table.
@@ -60,8 +60,8 @@ impl Doors {
         std::fs::set_permissions(self.file(name), std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// The channels, then the callers.
-    pub fn behind(&self, channels: &str) -> String {
+    /// A configuration file: these channels, then the callers.
+    pub fn with_channels(&self, channels: &str) -> String {
         format!("{channels}{}", self.tables)
     }
 
@@ -72,7 +72,7 @@ impl Doors {
 
     /// The same, with a file of more channels.
     pub async fn node_with(&self, scratch: &Scratch, channels: &str) -> TestNode {
-        let node = TestNode::start(scratch, "a", &self.behind(channels)).await;
+        let node = TestNode::start(scratch, "a", &self.with_channels(channels)).await;
         let cool = "update refundd.channels set cool_until = now() + interval '1 hour', cool_reason = 'so that nothing is sent'
                      where channel in ('acme', 'other')";
         assert_eq!(scratch.sql(cool).await, 2);

@@ -9,7 +9,7 @@ use refundd::caller::token::Token;
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor};
 
-use super::{Doors, ask, get, in_an_hour, post};
+use super::{CallerTables, ask, get, in_an_hour, post};
 use crate::harness::node::refund;
 use crate::harness::{Scratch, TestNode, until};
 
@@ -18,14 +18,14 @@ const SHOP: &str = "may = [\"enqueue\", \"look\", \"cancel\", \"acquire\", \"rev
 #[tokio::test]
 async fn no_wrong_and_no_expired_token_lets_anybody_in() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let good = doors.caller("shop", SHOP);
+    let mut callers = CallerTables::new();
+    let good = callers.caller("shop", SHOP);
     let expired = Token::mint().unwrap();
-    doors.tokens(
+    callers.tokens(
         "shop",
         &[(&good, in_an_hour()), (&expired, Timestamp::now() - SignedDuration::from_secs(1))],
     );
-    let node = doors.node(&scratch).await;
+    let node = callers.node(&scratch).await;
     assert_eq!(get(&node, &good, "/v1/refunds").await.status, 200);
     let late = get(&node, &expired, "/v1/refunds").await;
     assert_eq!(late.status, 401);
@@ -74,9 +74,9 @@ async fn no_wrong_and_no_expired_token_lets_anybody_in() {
 #[tokio::test]
 async fn nothing_of_other_callers_exists_for_a_caller() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let shop = doors.caller("shop", SHOP);
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let shop = callers.caller("shop", SHOP);
+    let node = callers.node(&scratch).await;
     // Ids that stand nowhere else in an answer.
     scratch.sql("alter table refundd.refunds alter column id restart with 700001").await;
     scratch.insert("other", "foreign-", 1).await;
@@ -136,9 +136,9 @@ async fn nothing_of_other_callers_exists_for_a_caller() {
 #[tokio::test]
 async fn a_caller_cannot_act_in_another_name() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let shop = doors.caller("shop", SHOP);
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let shop = callers.caller("shop", SHOP);
+    let node = callers.node(&scratch).await;
     scratch.insert("acme", "R-", 1).await;
     let decision = json!({ "ids": [1], "state": "succeeded", "reason": "a test", "by": "the boss" });
     let refused = post(&node, &shop, "/v1/review", &decision).await;
@@ -156,9 +156,9 @@ async fn a_caller_cannot_act_in_another_name() {
 #[tokio::test]
 async fn a_stranger_learns_nothing_about_the_servers_behind_a_node() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let metrics = doors.caller("prometheus", "may = [\"metrics\"]");
-    let dead = scratch.config_at("a", &doors.behind(super::TWO_CHANNELS), "redis://127.0.0.1:1");
+    let mut callers = CallerTables::new();
+    let metrics = callers.caller("prometheus", "may = [\"metrics\"]");
+    let dead = scratch.config_at("a", &callers.with_channels(super::TWO_CHANNELS), "redis://127.0.0.1:1");
     let node = TestNode::run(dead).await;
     until("the node notices that Redis is away", async || {
         node.get("/health/ready").await.json()["status"] == "degraded"
@@ -173,12 +173,12 @@ async fn a_stranger_learns_nothing_about_the_servers_behind_a_node() {
 #[tokio::test]
 async fn a_caller_for_some_channels_learns_no_address_of_a_server() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let shop = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let desk = doors.caller("desk", "may = [\"look\"]\nchannels = [\"*\"]");
+    let mut callers = CallerTables::new();
+    let shop = callers.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let desk = callers.caller("desk", "may = [\"look\"]\nchannels = [\"*\"]");
     let hidden = "the reason is for callers with all channels";
     // Claims wait for this lock, and the channel says why it is blocked.
-    let node = TestNode::start(&scratch, "a", &doors.behind(super::TWO_CHANNELS)).await;
+    let node = TestNode::start(&scratch, "a", &callers.with_channels(super::TWO_CHANNELS)).await;
     let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
     lock.execute("lock table refundd.permits in share mode").await.unwrap();
@@ -194,7 +194,7 @@ async fn a_caller_for_some_channels_learns_no_address_of_a_server() {
     assert_eq!(blocked(&shop).await.as_deref(), Some(hidden));
     lock.rollback().await.unwrap();
     node.stop().await;
-    let dead = scratch.config_at("a", &doors.behind(super::TWO_CHANNELS), "redis://localhost:1");
+    let dead = scratch.config_at("a", &callers.with_channels(super::TWO_CHANNELS), "redis://localhost:1");
     let node = TestNode::run(dead).await;
     for path in ["/v1/channels", "/nodes", "/channels/acme"] {
         until("an operator reads why", async || get(&node, &desk, path).await.text.contains("localhost:1"))
@@ -209,10 +209,10 @@ async fn a_caller_for_some_channels_learns_no_address_of_a_server() {
 #[tokio::test]
 async fn a_caller_whose_lists_take_long_keeps_no_other_caller_waiting() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let shop = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let desk = doors.caller("desk", "may = [\"look\"]\nchannels = [\"*\"]");
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let shop = callers.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let desk = callers.caller("desk", "may = [\"look\"]\nchannels = [\"*\"]");
+    let node = callers.node(&scratch).await;
     // Every list of refunds waits for this lock. No list of events does.
     let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
@@ -238,9 +238,9 @@ async fn a_caller_whose_lists_take_long_keeps_no_other_caller_waiting() {
 #[tokio::test]
 async fn a_caller_that_hangs_up_keeps_its_place_until_postgres_is_done_with_the_list() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let shop = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let shop = callers.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let node = callers.node(&scratch).await;
     let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
     lock.execute("lock table refundd.refunds in access exclusive mode").await.unwrap();

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{Doors, TWO_CHANNELS};
+use super::{CallerTables, TWO_CHANNELS};
 use crate::cli::{file, text};
 use crate::harness::certificates::Issued;
 use crate::harness::{NodeProcess, Scratch, until};
@@ -70,8 +70,8 @@ fn lines_with(node: &NodeProcess, words: &str) -> usize {
 
 #[tokio::test]
 async fn a_node_beyond_loopback_does_not_start_without_tls_or_without_callers() {
-    let (scratch, ours, mut doors) = (Scratch::new().await, Issued::new(), Doors::new());
-    doors.caller("shop", SHOP);
+    let (scratch, ours, mut callers) = (Scratch::new().await, Issued::new(), CallerTables::new());
+    callers.caller("shop", SHOP);
     let secure = tls(&ours.identity(&["localhost"]), None);
     let admin = "admin_listen = \"127.0.0.1:0\"\n";
     for ip in [outer_address(), IpAddr::V4(Ipv4Addr::UNSPECIFIED)] {
@@ -79,7 +79,7 @@ async fn a_node_beyond_loopback_does_not_start_without_tls_or_without_callers() 
         for (what, lines, channels) in [
             ("neither", String::new(), TWO_CHANNELS.to_owned()),
             ("TLS alone", secure.clone(), TWO_CHANNELS.to_owned()),
-            ("callers alone", String::new(), doors.behind(TWO_CHANNELS)),
+            ("callers alone", String::new(), callers.with_channels(TWO_CHANNELS)),
         ] {
             let config = file(&listening(&scratch, free, &format!("{admin}{lines}"), &channels));
             let output = Command::new("timeout")
@@ -101,12 +101,12 @@ async fn a_node_beyond_loopback_does_not_start_without_tls_or_without_callers() 
 
 #[tokio::test]
 async fn no_reload_takes_tls_or_callers_from_a_listener_beyond_loopback() {
-    let (scratch, ours, mut doors) = (Scratch::new().await, Issued::new(), Doors::new());
-    let token = doors.caller("shop", SHOP);
+    let (scratch, ours, mut callers) = (Scratch::new().await, Issued::new(), CallerTables::new());
+    let token = callers.caller("shop", SHOP);
     let secure = format!("admin_listen = \"127.0.0.1:0\"\n{}", tls(&ours.identity(&["localhost"]), None));
     let (outer, inner) = (SocketAddr::new(outer_address(), 0), SocketAddr::from(([127, 0, 0, 1], 0)));
-    let behind = doors.behind(TWO_CHANNELS);
-    let mut node = NodeProcess::spawn_file(&listening(&scratch, outer, &secure, &behind), []);
+    let with_callers = callers.with_channels(TWO_CHANNELS);
+    let mut node = NodeProcess::spawn_file(&listening(&scratch, outer, &secure, &with_callers), []);
     node.wait_for_line("HTTP on");
     let address = reached(node.address().unwrap().parse().unwrap());
     let client = ours.client(None, &[&TLS12, &TLS13]);
@@ -119,7 +119,7 @@ async fn no_reload_takes_tls_or_callers_from_a_listener_beyond_loopback() {
     stays_closed().await;
     for (count, (what, text)) in [
         ("no callers", listening(&scratch, outer, &secure, TWO_CHANNELS)),
-        ("no TLS", listening(&scratch, outer, "admin_listen = \"127.0.0.1:0\"\n", &behind)),
+        ("no TLS", listening(&scratch, outer, "admin_listen = \"127.0.0.1:0\"\n", &with_callers)),
         // The file is good by itself, but the process goes on listening where it is.
         ("another address and no callers", listening(&scratch, inner, "", TWO_CHANNELS)),
     ]
@@ -132,7 +132,7 @@ async fn no_reload_takes_tls_or_callers_from_a_listener_beyond_loopback() {
         stays_closed().await;
     }
     // With callers the file is taken over, and TLS stays until the next start.
-    node.rewrite(&listening(&scratch, inner, "", &behind));
+    node.rewrite(&listening(&scratch, inner, "", &with_callers));
     node.signal(Signal::HUP);
     node.wait_for_line("take effect only at a restart");
     stays_closed().await;
@@ -142,8 +142,8 @@ async fn no_reload_takes_tls_or_callers_from_a_listener_beyond_loopback() {
 
 #[tokio::test]
 async fn a_reload_does_not_lead_a_listener_from_loopback_to_other_hosts() {
-    let (scratch, ours, mut doors) = (Scratch::new().await, Issued::new(), Doors::new());
-    doors.caller("shop", SHOP);
+    let (scratch, ours, mut callers) = (Scratch::new().await, Issued::new(), CallerTables::new());
+    callers.caller("shop", SHOP);
     let outer = TcpListener::bind((outer_address(), 0)).unwrap().local_addr().unwrap();
     let mut node = NodeProcess::start(&scratch, "a", TWO_CHANNELS);
     let address: SocketAddr = node.address().unwrap().parse().unwrap();
@@ -153,7 +153,7 @@ async fn a_reload_does_not_lead_a_listener_from_loopback_to_other_hosts() {
     assert!(in_clear_text(address).await.starts_with(b"HTTP/1.1 200"));
     assert!(TcpStream::connect(reached(outer)).await.is_err());
     let secure = format!("admin_listen = \"127.0.0.1:0\"\n{}", tls(&ours.identity(&["localhost"]), None));
-    node.rewrite(&listening(&scratch, outer, &secure, &doors.behind(TWO_CHANNELS)));
+    node.rewrite(&listening(&scratch, outer, &secure, &callers.with_channels(TWO_CHANNELS)));
     node.signal(Signal::HUP);
     node.wait_for_line("take effect only at a restart");
     assert!(TcpStream::connect(reached(outer)).await.is_err());

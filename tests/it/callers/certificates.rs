@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
-use super::{Doors, TWO_CHANNELS};
+use super::{CallerTables, TWO_CHANNELS};
 use crate::harness::certificates::Issued;
 use crate::harness::node::refund;
 use crate::harness::{Scratch, TestNode};
@@ -42,16 +42,16 @@ async fn ask(
 async fn the_name_in_a_client_certificate_selects_the_caller() {
     let (scratch, ours, theirs, strangers) =
         (Scratch::new().await, Issued::new(), Issued::new(), Issued::new());
-    let mut doors = Doors::new();
+    let mut callers = CallerTables::new();
     let desk =
-        doors.caller("desk", "certificate = \"desk.internal\"\nmay = [\"look\"]\nchannels = [\"other\"]");
+        callers.caller("desk", "certificate = \"desk.internal\"\nmay = [\"look\"]\nchannels = [\"other\"]");
     let may = "may = [\"enqueue\", \"look\", \"cancel\"]\nchannels = [\"acme\"]";
     let shops = format!(
         "[caller.shop]\ncertificate = \"shop.internal\"\n{may}\n[caller.kiosk]\ncertificate = \"kiosk.internal\"\n{may}\n"
     );
     let lines = tls(&ours.identity(OURS), Some(&theirs));
     let text = scratch
-        .file("a", &(doors.behind(TWO_CHANNELS) + &shops))
+        .file("a", &(callers.with_channels(TWO_CHANNELS) + &shops))
         .replace("[http]\n", &format!("[http]\n{lines}"));
     let config = Config::parse(&text, "t.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
     let node = TestNode::run(config).await;

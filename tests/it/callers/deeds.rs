@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Doors, get, post};
+use super::{CallerTables, get, post};
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::refund;
 use crate::harness::{NodeProcess, Scratch, TestNode, until};
@@ -10,10 +10,10 @@ use crate::harness::{NodeProcess, Scratch, TestNode, until};
 #[tokio::test]
 async fn journal_ledger_and_refund_name_the_caller() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
+    let mut callers = CallerTables::new();
     let keys = "may = [\"look\", \"cancel\", \"acquire\", \"review\"]\nchannels = [\"*\"]\nlimits = [\"*\"]";
-    let desk = doors.caller("desk", keys);
-    let node = TestNode::start(&scratch, "a", &doors.behind(super::TWO_CHANNELS)).await;
+    let desk = callers.caller("desk", keys);
+    let node = TestNode::start(&scratch, "a", &callers.with_channels(super::TWO_CHANNELS)).await;
     scratch.bank.then("acme", playground::bank::Step::pays_but_says_500());
     scratch.insert("acme", "R-", 1).await;
     until("it is shown", async || scratch.count(refundd::refund::State::Review).await == 1).await;
@@ -50,10 +50,10 @@ async fn journal_ledger_and_refund_name_the_caller() {
 #[tokio::test]
 async fn a_caller_that_is_too_fast_waits_and_others_do_not() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let fast = doors.caller("fast", "may = [\"look\"]\nchannels = [\"acme\"]\nrequests = 3\nper = \"1h\"");
-    let calm = doors.caller("calm", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let fast = callers.caller("fast", "may = [\"look\"]\nchannels = [\"acme\"]\nrequests = 3\nper = \"1h\"");
+    let calm = callers.caller("calm", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let node = callers.node(&scratch).await;
     for _ in 0..3 {
         assert_eq!(get(&node, &fast, "/v1/refunds").await.status, 200);
     }
@@ -63,10 +63,10 @@ async fn a_caller_that_is_too_fast_waits_and_others_do_not() {
     assert!((1100..=1200).contains(&seconds), "{refused:?}");
     assert_eq!(get(&node, &calm, "/v1/refunds").await.status, 200);
     // A reload gives no fresh requests, and a new rate counts at once.
-    node.daemon.reload(scratch.config("a", &doors.behind(super::TWO_CHANNELS))).await.unwrap();
+    node.daemon.reload(scratch.config("a", &callers.with_channels(super::TWO_CHANNELS))).await.unwrap();
     assert_eq!(get(&node, &fast, "/v1/refunds").await.status, 429);
-    doors.tables = doors.tables.replace("requests = 3", "requests = 4");
-    node.daemon.reload(scratch.config("a", &doors.behind(super::TWO_CHANNELS))).await.unwrap();
+    callers.tables = callers.tables.replace("requests = 3", "requests = 4");
+    node.daemon.reload(scratch.config("a", &callers.with_channels(super::TWO_CHANNELS))).await.unwrap();
     assert_eq!(get(&node, &fast, "/v1/refunds").await.status, 200);
     node.stop().await;
 }
@@ -74,10 +74,10 @@ async fn a_caller_that_is_too_fast_waits_and_others_do_not() {
 #[tokio::test]
 async fn an_amount_above_the_callers_bound_is_refused_with_the_fields_name() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
+    let mut callers = CallerTables::new();
     let keys = "may = [\"enqueue\"]\nchannels = [\"acme\"]\nmax_amount_minor = { EUR = 1250 }";
-    let shop = doors.caller("shop", keys);
-    let node = doors.node(&scratch).await;
+    let shop = callers.caller("shop", keys);
+    let node = callers.node(&scratch).await;
     let (mut high, mut foreign) = (refund("R-2", "acme"), refund("R-3", "acme"));
     high["amount_minor"] = json!(1251);
     foreign["currency"] = json!("USD");
@@ -103,17 +103,17 @@ async fn an_amount_above_the_callers_bound_is_refused_with_the_fields_name() {
 #[tokio::test]
 async fn a_repeat_is_recognised_after_the_callers_bound_was_lowered_and_nothing_is_said_of_others() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
+    let mut callers = CallerTables::new();
     let keys = |channel: &str, most: u32| {
         format!("may = [\"enqueue\"]\nchannels = [\"{channel}\"]\nmax_amount_minor = {{ EUR = {most} }}")
     };
-    let shop = doors.caller("shop", &keys("acme", 5000));
-    let boutique = doors.caller("boutique", &keys("other", 1000));
-    let node = doors.node(&scratch).await;
+    let shop = callers.caller("shop", &keys("acme", 5000));
+    let boutique = callers.caller("boutique", &keys("other", 1000));
+    let node = callers.node(&scratch).await;
     let saved = post(&node, &shop, "/v1/refunds", &refund("R-1", "acme")).await;
     assert_eq!(saved.status, 201, "{saved:?}");
-    doors.tables = doors.tables.replace("EUR = 5000", "EUR = 1000");
-    node.daemon.reload(scratch.config("a", &doors.behind(super::TWO_CHANNELS))).await.unwrap();
+    callers.tables = callers.tables.replace("EUR = 5000", "EUR = 1000");
+    node.daemon.reload(scratch.config("a", &callers.with_channels(super::TWO_CHANNELS))).await.unwrap();
     let again = post(&node, &shop, "/v1/refunds", &refund("R-1", "acme")).await;
     assert_eq!((again.status.as_u16(), &again.json()["id"]), (200, &saved.json()["id"]), "{again:?}");
     let batch = json!([refund("R-2", "acme"), refund("R-1", "acme"), refund("R-1", "other")]);

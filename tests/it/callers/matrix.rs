@@ -9,7 +9,7 @@ use refundd::http::access::Needs;
 use refundd::http::routes::{Route, table};
 use serde_json::{Value, json};
 
-use super::{Doors, TWO_CHANNELS, ask, bearer, post_form};
+use super::{CallerTables, TWO_CHANNELS, ask, bearer, post_form};
 use crate::harness::node::{Answer, refund};
 use crate::harness::{Scratch, TestNode, until};
 
@@ -131,16 +131,16 @@ fn call(route: &Route, channel: &str, id: i64, number: usize) -> Option<Call> {
 #[tokio::test]
 async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let callers: BTreeMap<CallerScope, Token> = CallerScope::ALL
+    let mut callers = CallerTables::new();
+    let tokens: BTreeMap<CallerScope, Token> = CallerScope::ALL
         .into_iter()
         .map(|scope| {
             let keys = format!("may = [\"{scope}\"]\nchannels = [\"acme\", \"spare\"]\nlimits = [\"acme\"]");
-            (scope, doors.caller(scope.as_str(), &keys))
+            (scope, callers.caller(scope.as_str(), &keys))
         })
         .collect();
     let spare = "[channel.spare]\nendpoint = \"http://{bank}/spare/refunds\"\nlimits = []\n";
-    let node = doors.node_with(&scratch, &format!("{TWO_CHANNELS}{spare}")).await;
+    let node = callers.node_with(&scratch, &format!("{TWO_CHANNELS}{spare}")).await;
     scratch.insert("acme", "own-", 3).await;
     scratch.insert("other", "foreign-", 3).await;
     for channel in ["acme", "other"] {
@@ -161,7 +161,7 @@ async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
         )
         .await;
     // A new limit rests for a moment, and grants nothing meanwhile.
-    let acquire = callers.get(&CallerScope::Acquire);
+    let acquire = tokens.get(&CallerScope::Acquire);
     until("the limit grants", async || {
         let path = "/v1/limits/acme/acquire";
         ask(&node, acquire, Method::POST, path, &json!({})).await.status == 200
@@ -173,7 +173,7 @@ async fn each_route_lets_in_its_scope_alone_and_shows_own_channels_alone() {
         for (channel, id) in about {
             let strangers = std::iter::once((None, None));
             for (scope, token) in
-                strangers.chain(callers.iter().map(|(scope, token)| (Some(*scope), Some(token))))
+                strangers.chain(tokens.iter().map(|(scope, token)| (Some(*scope), Some(token))))
             {
                 cells += 1;
                 let call = call(&route, channel, id, cells);
@@ -232,10 +232,10 @@ async fn id_of(scratch: &Scratch, refund_ref: &str) -> i64 {
 #[tokio::test]
 async fn the_channels_of_others_are_not_listed() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let shop = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let desk = doors.caller("desk", "may = [\"look\"]\nchannels = [\"*\"]");
-    let node: TestNode = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let shop = callers.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let desk = callers.caller("desk", "may = [\"look\"]\nchannels = [\"*\"]");
+    let node: TestNode = callers.node(&scratch).await;
     for (token, channels) in [(&shop, vec!["acme"]), (&desk, vec!["acme", "other"])] {
         let listed = super::get(&node, token, "/v1/channels").await.json();
         let names: Vec<_> =

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Doors, TWO_CHANNELS, get, post};
+use super::{CallerTables, TWO_CHANNELS, get, post};
 use crate::harness::{Scratch, TestNode, until};
 
 /// The refs with this result, and why they stay.
@@ -21,12 +21,12 @@ fn results(answer: &Value, result: &str) -> Vec<String> {
 #[tokio::test]
 async fn a_caller_moves_refunds_between_its_own_channels_alone() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let desk = doors.caller("desk", "may = [\"operate\"]\nchannels = [\"acme\", \"other\"]");
-    let shop = doors.caller("shop", "may = [\"operate\"]\nchannels = [\"acme\"]");
-    let look = doors.caller("look", "may = [\"look\", \"enqueue\", \"cancel\"]\nchannels = [\"*\"]");
-    let reader = doors.caller("reader", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let desk = callers.caller("desk", "may = [\"operate\"]\nchannels = [\"acme\", \"other\"]");
+    let shop = callers.caller("shop", "may = [\"operate\"]\nchannels = [\"acme\"]");
+    let look = callers.caller("look", "may = [\"look\", \"enqueue\", \"cancel\"]\nchannels = [\"*\"]");
+    let reader = callers.caller("reader", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let node = callers.node(&scratch).await;
     scratch.insert("acme", "R-", 5).await;
     scratch.insert("other", "O-", 1).await;
     scratch.to_review("refund_ref = 'R-4'").await;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, Executor};
 use tokio::time::timeout;
 
-use super::{Doors, get, post};
+use super::{CallerTables, get, post};
 use crate::harness::node::{Answer, refund};
 use crate::harness::{Scratch, until};
 
@@ -36,9 +36,9 @@ async fn hang_up(scratch: &Scratch, statements: &str, request: impl Future<Outpu
 #[tokio::test]
 async fn a_client_that_hangs_up_and_repeats_its_batch_starts_no_second_save() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let shop = doors.caller("shop", BOTH);
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let shop = callers.caller("shop", BOTH);
+    let node = callers.node(&scratch).await;
     let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
     lock.execute("lock table refundd.refunds in access exclusive mode").await.unwrap();
@@ -56,9 +56,9 @@ async fn a_client_that_hangs_up_and_repeats_its_batch_starts_no_second_save() {
 #[tokio::test]
 async fn a_caller_whose_batches_take_long_keeps_no_other_caller_waiting() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let (shop, desk) = (doors.caller("shop", BOTH), doors.caller("desk", BOTH));
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let (shop, desk) = (callers.caller("shop", BOTH), callers.caller("desk", BOTH));
+    let node = callers.node(&scratch).await;
     // Every batch with this ref waits for its producer.
     let mut holder = scratch.connect().await;
     let mut producer = holder.begin().await.unwrap();
@@ -90,10 +90,10 @@ async fn a_caller_whose_batches_take_long_keeps_no_other_caller_waiting() {
 #[tokio::test]
 async fn a_batch_that_waits_for_its_callers_list_keeps_no_other_batch_waiting() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
+    let mut callers = CallerTables::new();
     let (one, two, third) =
-        (doors.caller("one", BOTH), doors.caller("two", BOTH), doors.caller("third", BOTH));
-    let node = doors.node(&scratch).await;
+        (callers.caller("one", BOTH), callers.caller("two", BOTH), callers.caller("third", BOTH));
+    let node = callers.node(&scratch).await;
     let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
     lock.execute("lock table refundd.events in access exclusive mode").await.unwrap();
@@ -138,9 +138,9 @@ async fn a_batch_that_waits_for_its_callers_list_keeps_no_other_batch_waiting() 
 #[tokio::test]
 async fn a_batch_whose_look_finds_no_place_answers_what_it_saved() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let shop = doors.caller("shop", BOTH);
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let shop = callers.caller("shop", BOTH);
+    let node = callers.node(&scratch).await;
     let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
     lock.execute("lock table refundd.events in access exclusive mode").await.unwrap();
@@ -169,9 +169,9 @@ async fn a_batch_whose_look_finds_no_place_answers_what_it_saved() {
 /// Sends a request again and again, and hangs up each time. One of them is under way, and a request of another caller beside it.
 async fn one_is_under_way(path: &str, body: &Value, like: &str) {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let (shop, desk) = (doors.caller("shop", BOTH), doors.caller("desk", BOTH));
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let (shop, desk) = (callers.caller("shop", BOTH), callers.caller("desk", BOTH));
+    let node = callers.node(&scratch).await;
     scratch.insert("acme", "R-", 5).await;
     let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
@@ -210,9 +210,9 @@ async fn a_caller_that_hangs_up_and_repeats_its_move_has_one_look_under_way() {
 #[tokio::test]
 async fn a_viewer_who_wants_many_proofs_keeps_no_other_viewer_from_one() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let (ann, bob) = (doors.caller("ann", BOTH), doors.caller("bob", BOTH));
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let (ann, bob) = (callers.caller("ann", BOTH), callers.caller("bob", BOTH));
+    let node = callers.node(&scratch).await;
     let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
     lock.execute("lock table refundd.permits in access exclusive mode").await.unwrap();

@@ -5,7 +5,7 @@ use refundd::caller::token::Token;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{Doors, TWO_CHANNELS, in_an_hour};
+use super::{CallerTables, TWO_CHANNELS, in_an_hour};
 use crate::harness::{NodeProcess, Scratch};
 
 async fn ask(address: &str, token: Option<&Token>, path: &str) -> (u16, String) {
@@ -21,17 +21,17 @@ async fn ask(address: &str, token: Option<&Token>, path: &str) -> (u16, String) 
 
 #[tokio::test]
 async fn refused_callers_are_counted_by_reason_and_logged_once_a_minute_without_tokens() {
-    let (scratch, mut doors) = (Scratch::new().await, Doors::new());
-    let shop = doors.caller("shop", "may = [\"enqueue\"]\nchannels = [\"acme\"]");
+    let (scratch, mut callers) = (Scratch::new().await, CallerTables::new());
+    let shop = callers.caller("shop", "may = [\"enqueue\"]\nchannels = [\"acme\"]");
     let expired = Token::mint().unwrap();
     let an_hour_ago = Timestamp::now() - SignedDuration::from_hours(1);
-    doors.tokens("shop", &[(&shop, in_an_hour()), (&expired, an_hour_ago)]);
+    callers.tokens("shop", &[(&shop, in_an_hour()), (&expired, an_hour_ago)]);
     let both =
-        doors.caller("both", "may = [\"look\"]\nchannels = [\"acme\"]\ncertificate = \"both.internal\"");
-    let fast = doors.caller("fast", "may = [\"look\"]\nchannels = [\"acme\"]\nrequests = 1\nper = \"1h\"");
-    let metrics = doors.caller("prometheus", "may = [\"metrics\"]");
+        callers.caller("both", "may = [\"look\"]\nchannels = [\"acme\"]\ncertificate = \"both.internal\"");
+    let fast = callers.caller("fast", "may = [\"look\"]\nchannels = [\"acme\"]\nrequests = 1\nper = \"1h\"");
+    let metrics = callers.caller("prometheus", "may = [\"metrics\"]");
     let stranger = Token::mint().unwrap();
-    let mut node = NodeProcess::start(&scratch, "a", &doors.behind(TWO_CHANNELS));
+    let mut node = NodeProcess::start(&scratch, "a", &callers.with_channels(TWO_CHANNELS));
     let address = node.address().unwrap();
     let mut answers = String::new();
     for (token, status) in [

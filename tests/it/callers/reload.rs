@@ -8,7 +8,7 @@ use refundd::config::Config;
 use rustix::process::Signal;
 use sqlx::Executor;
 
-use super::{Doors, get, in_an_hour};
+use super::{CallerTables, get, in_an_hour};
 use crate::cli::{file, text};
 use crate::harness::{NodeProcess, Scratch, TestNode, until};
 
@@ -30,13 +30,13 @@ async fn status(address: &str, token: &Token) -> (u16, String) {
 #[tokio::test]
 async fn a_signal_puts_new_tokens_in_force_and_old_ones_out_and_shows_none() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
+    let mut callers = CallerTables::new();
     let (old, next) =
-        (doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]"), Token::mint().unwrap());
-    let gone = doors.caller("gone", "may = [\"look\"]\nchannels = [\"acme\"]");
+        (callers.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]"), Token::mint().unwrap());
+    let gone = callers.caller("gone", "may = [\"look\"]\nchannels = [\"acme\"]");
     let trace = |text: String| text.replace("level = \"info\"", "level = \"trace\"");
-    let config = trace(scratch.file("a", &doors.behind(super::TWO_CHANNELS)));
-    let mut node = NodeProcess::start(&scratch, "a", &doors.behind(super::TWO_CHANNELS));
+    let config = trace(scratch.file("a", &callers.with_channels(super::TWO_CHANNELS)));
+    let mut node = NodeProcess::start(&scratch, "a", &callers.with_channels(super::TWO_CHANNELS));
     node.rewrite(&config);
     let address = node.address().unwrap();
     let mut answers = Vec::new();
@@ -57,17 +57,17 @@ async fn a_signal_puts_new_tokens_in_force_and_old_ones_out_and_shows_none() {
     };
     expect([(&old, 200), (&next, 401), (&gone, 200)]).await;
     // Two tokens while the caller changes.
-    doors.tokens("shop", &[(&old, in_an_hour()), (&next, in_an_hour())]);
+    callers.tokens("shop", &[(&old, in_an_hour()), (&next, in_an_hour())]);
     reload(&node).await;
     expect([(&old, 200), (&next, 200), (&gone, 200)]).await;
     // The old token's line goes, and a whole caller.
-    doors.tokens("shop", &[(&next, in_an_hour())]);
+    callers.tokens("shop", &[(&next, in_an_hour())]);
     let (without, _) = config.split_once("[caller.gone]").unwrap();
     node.rewrite(without);
     reload(&node).await;
     expect([(&old, 401), (&next, 200), (&gone, 401)]).await;
     // A faulty tokens file leaves everything as it was, and is not shown.
-    std::fs::write(doors.file("shop"), format!("{}\n", old.expose())).unwrap();
+    std::fs::write(callers.file("shop"), format!("{}\n", old.expose())).unwrap();
     node.signal(Signal::HUP);
     node.wait_for_line("holds a token itself");
     expect([(&old, 401), (&next, 200), (&gone, 401)]).await;
@@ -95,10 +95,10 @@ async fn a_signal_puts_new_tokens_in_force_and_old_ones_out_and_shows_none() {
 #[tokio::test]
 async fn a_reload_names_the_callers_and_sections_that_changed_in_the_log_and_in_an_event() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
-    doors.caller("gone", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let before = doors.behind(super::TWO_CHANNELS);
+    let mut callers = CallerTables::new();
+    callers.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    callers.caller("gone", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let before = callers.with_channels(super::TWO_CHANNELS);
     let mut node = NodeProcess::start(&scratch, "a", &before);
     let published = "select count(*) from refundd.nodes where settings ? 'caller.gone'";
     until("the node has published its callers", async || scratch.number(published).await == 1).await;
@@ -122,7 +122,7 @@ async fn a_reload_names_the_callers_and_sections_that_changed_in_the_log_and_in_
     // The same file once more.
     node.signal(Signal::HUP);
     node.wait_for_line("Configuration read again and in force: no section changed");
-    let files = ["shop", "gone"].map(|name| std::fs::read_to_string(doors.file(name)).unwrap());
+    let files = ["shop", "gone"].map(|name| std::fs::read_to_string(callers.file(name)).unwrap());
     let published = scratch.text("select string_agg(settings::text, ' ') from refundd.nodes").await;
     let shown = format!("{event}{published}{}", node.log().join("\n"));
     for stored in files {
@@ -134,9 +134,9 @@ async fn a_reload_names_the_callers_and_sections_that_changed_in_the_log_and_in_
 #[tokio::test]
 async fn no_debug_text_has_a_token_or_its_hash() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let token = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let config: Config = scratch.config("a", &doors.behind(super::TWO_CHANNELS));
+    let mut callers = CallerTables::new();
+    let token = callers.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let config: Config = scratch.config("a", &callers.with_channels(super::TWO_CHANNELS));
     let before = format!("{config:?} {token:?}");
     let node = TestNode::run(config).await;
     assert_eq!(get(&node, &token, "/v1/refunds").await.status, 200);
@@ -170,12 +170,12 @@ fn a_made_token_opens_the_door_that_has_its_line() {
 #[tokio::test]
 async fn a_caller_that_a_reload_removes_is_refused_while_the_reload_still_waits_for_postgres() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
+    let mut callers = CallerTables::new();
     let keys = "may = [\"look\"]\nchannels = [\"acme\"]";
-    let (kept, gone) = (doors.caller("kept", keys), doors.caller("gone", keys));
-    let node = doors.node(&scratch).await;
+    let (kept, gone) = (callers.caller("kept", keys), callers.caller("gone", keys));
+    let node = callers.node(&scratch).await;
     assert_eq!(get(&node, &gone, "/v1/refunds").await.status, 200);
-    let file = doors.behind(super::TWO_CHANNELS);
+    let file = callers.with_channels(super::TWO_CHANNELS);
     let (without, _) = file.split_once("[caller.gone]").unwrap();
     let mut lock = scratch.connect().await;
     lock.execute("begin; lock table refundd.suspensions in exclusive mode").await.unwrap();

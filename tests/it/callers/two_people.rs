@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Doors, TWO_CHANNELS, get, post};
+use super::{CallerTables, TWO_CHANNELS, get, post};
 use crate::harness::{Scratch, TestNode};
 
 /// A node with callers, two channels that send nothing, and refund 1 of `acme` in review after an uncertain send.
-async fn in_review(doors: &Doors) -> (Scratch, TestNode) {
+async fn in_review(callers: &CallerTables) -> (Scratch, TestNode) {
     let scratch = Scratch::new().await;
-    let node = TestNode::start(&scratch, "a", &doors.behind(TWO_CHANNELS)).await;
+    let node = TestNode::start(&scratch, "a", &callers.with_channels(TWO_CHANNELS)).await;
     for channel in ["acme", "other"] {
         scratch.pause(channel, "so that nothing is sent", "test").await;
     }
@@ -32,11 +32,11 @@ fn second(proposal: &Value) -> Value {
 
 #[tokio::test]
 async fn a_caller_that_may_review_cannot_approve_and_one_that_may_both_cannot_approve_its_own() {
-    let mut doors = Doors::new();
-    let desk = doors.caller("desk", "may = [\"review\", \"look\"]\nchannels = [\"acme\"]");
-    let chief = doors.caller("chief", "may = [\"approve\", \"look\"]\nchannels = [\"*\"]");
-    let both = doors.caller("both", "may = [\"review\", \"approve\"]\nchannels = [\"acme\"]");
-    let (scratch, node) = in_review(&doors).await;
+    let mut callers = CallerTables::new();
+    let desk = callers.caller("desk", "may = [\"review\", \"look\"]\nchannels = [\"acme\"]");
+    let chief = callers.caller("chief", "may = [\"approve\", \"look\"]\nchannels = [\"*\"]");
+    let both = callers.caller("both", "may = [\"review\", \"approve\"]\nchannels = [\"acme\"]");
+    let (scratch, node) = in_review(&callers).await;
     let proposed = async |token| {
         let answer = post(&node, token, "/v1/review", &again()).await.json();
         assert_eq!(answer["results"][0]["result"], "proposed", "{answer}");
@@ -81,10 +81,10 @@ async fn a_caller_that_may_review_cannot_approve_and_one_that_may_both_cannot_ap
 
 #[tokio::test]
 async fn proposals_of_other_channels_do_not_exist_for_a_caller() {
-    let mut doors = Doors::new();
-    let desk = doors.caller("desk", "may = [\"review\"]\nchannels = [\"acme\"]");
-    let other = doors.caller("other", "may = [\"review\", \"approve\", \"look\"]\nchannels = [\"other\"]");
-    let (scratch, node) = in_review(&doors).await;
+    let mut callers = CallerTables::new();
+    let desk = callers.caller("desk", "may = [\"review\"]\nchannels = [\"acme\"]");
+    let other = callers.caller("other", "may = [\"review\", \"approve\", \"look\"]\nchannels = [\"other\"]");
+    let (scratch, node) = in_review(&callers).await;
     // Ids that stand nowhere else in an answer.
     scratch.sql("alter table refundd.proposals alter column id restart with 700001").await;
     let proposed = post(&node, &desk, "/v1/review", &again()).await.json();

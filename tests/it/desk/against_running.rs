@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::json_of;
-use crate::callers::Doors;
+use crate::callers::CallerTables;
 use crate::cli::{file, refundd, text};
 use crate::harness::{Scratch, TestNode, until};
 
@@ -155,18 +155,18 @@ async fn channels_that_come_or_go_are_named_with_their_open_refunds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_and_other_sections_that_change_are_named() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    doors.caller("shop", "may = [\"look\", \"metrics\"]\nchannels = [\"acme\"]");
-    let node = TestNode::start(&scratch, "a", &doors.behind(TWO)).await;
+    let mut callers = CallerTables::new();
+    callers.caller("shop", "may = [\"look\", \"metrics\"]\nchannels = [\"acme\"]");
+    let node = TestNode::start(&scratch, "a", &callers.with_channels(TWO)).await;
     let published = "select count(*) from refundd.nodes where settings ? 'caller.shop'";
     until("the node has published its callers", async || scratch.number(published).await == 1).await;
-    let same = file(&scratch.file("a", &doors.behind(TWO)));
+    let same = file(&scratch.file("a", &callers.with_channels(TWO)));
     let (report, code) = compare(same.path());
     assert_eq!((code, &report["sections"]), (0, &json!([])), "{report:#}");
     // The warning about the token has more than 80 columns.
     let said = text(&refundd(same.path(), &["check", "--against-running"]));
     assert!(said.contains("No caller and no other section changes that a reload takes over."), "{said}");
-    let changed = doors.behind(TWO).replace("\"look\", ", "");
+    let changed = callers.with_channels(TWO).replace("\"look\", ", "");
     let changed = format!("{changed}[review]\nsecond_person_above = {{ EUR = 100000 }}\n");
     let changed = file(&scratch.file("a", &changed));
     let (report, code) = compare(changed.path());

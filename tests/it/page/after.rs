@@ -6,7 +6,7 @@ use sqlx::Executor;
 use super::browser::faults;
 use super::forms::basic;
 use super::stage::stage;
-use crate::callers::{Doors, TWO_CHANNELS};
+use crate::callers::{CallerTables, TWO_CHANNELS};
 use crate::harness::browser::{Browser, LOOKS, axe};
 use crate::harness::{Scratch, TestNode, until};
 
@@ -158,9 +158,9 @@ async fn filtered_and_paged_lists_lead_to_their_other_pages_and_are_accessible()
 #[tokio::test]
 async fn the_pages_of_a_caller_who_may_only_look_are_accessible() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let desk = doors.caller("desk", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let node = TestNode::start(&scratch, "a", &doors.behind(TWO_CHANNELS)).await;
+    let mut callers = CallerTables::new();
+    let desk = callers.caller("desk", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let node = TestNode::start(&scratch, "a", &callers.with_channels(TWO_CHANNELS)).await;
     scratch.pause("acme", "so that nothing is sent", "test").await;
     scratch.insert("acme", "R-", 3).await;
     scratch.to_review("id < 3").await;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use refundd::refund::State;
 
 use super::stage::{in_review, stage};
-use crate::callers::{Doors, TWO_CHANNELS};
+use crate::callers::{CallerTables, TWO_CHANNELS};
 use crate::harness::browser::{Browser, LOOKS, Look, axe};
 use crate::harness::{Scratch, TestNode};
 
@@ -269,9 +269,9 @@ async fn the_page_works_without_its_script() {
 #[tokio::test]
 async fn a_browser_that_logged_in_keeps_its_page_up_to_date_and_sends_forms() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let desk = doors.caller("desk", "may = [\"look\", \"operate\"]\nchannels = [\"*\"]");
-    let node = TestNode::start(&scratch, "a", &doors.behind(TWO_CHANNELS)).await;
+    let mut callers = CallerTables::new();
+    let desk = callers.caller("desk", "may = [\"look\", \"operate\"]\nchannels = [\"*\"]");
+    let node = TestNode::start(&scratch, "a", &callers.with_channels(TWO_CHANNELS)).await;
     let browser = Browser::open().await;
     let login = format!("Basic {}", STANDARD.encode(format!("ann:{}", desk.expose())));
     let page = format!("http://{}/channels/acme", node.daemon.address());

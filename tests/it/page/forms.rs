@@ -7,7 +7,7 @@ use refundd::caller::token::Token;
 use refundd::refund::{RefundId, State};
 
 use super::see;
-use crate::callers::{Doors, TWO_CHANNELS, post_form};
+use crate::callers::{CallerTables, TWO_CHANNELS, post_form};
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, TestNode};
 
@@ -106,10 +106,10 @@ type Attack<'a> = (&'a str, Option<&'a str>, &'a str, Option<&'a str>, &'a str, 
 #[tokio::test]
 async fn a_form_that_another_page_made_a_browser_send_changes_nothing() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
+    let mut callers = CallerTables::new();
     let may = "may = [\"look\", \"operate\", \"review\", \"approve\", \"cancel\"]\nchannels = [\"*\"]";
-    let desk = doors.caller("desk", may);
-    let node = TestNode::start(&scratch, "a", &doors.behind(TWO_CHANNELS)).await;
+    let desk = callers.caller("desk", may);
+    let node = TestNode::start(&scratch, "a", &callers.with_channels(TWO_CHANNELS)).await;
     let own = format!("http://{}", node.daemon.address());
     let (login, cookie) = (basic("ann", &desk), format!("refundd_form={KEY}"));
     let good = format!("key={KEY}&reason=r");
@@ -177,10 +177,10 @@ async fn a_form_that_another_page_made_a_browser_send_changes_nothing() {
 #[tokio::test]
 async fn a_browser_logs_in_with_the_token_as_its_password_on_pages_alone() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let desk = doors.caller("desk", "may = [\"look\", \"operate\", \"review\"]\nchannels = [\"acme\"]");
-    let viewer = doors.caller("viewer", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let node = doors.node(&scratch).await;
+    let mut callers = CallerTables::new();
+    let desk = callers.caller("desk", "may = [\"look\", \"operate\", \"review\"]\nchannels = [\"acme\"]");
+    let viewer = callers.caller("viewer", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let node = callers.node(&scratch).await;
     scratch.insert("acme", "R-", 1).await;
     scratch.to_review("true").await;
     let get = async |path: &str, login: Option<&str>| {

@@ -9,7 +9,7 @@ use refundd::store::{Move, OwnSuspension};
 use sqlx::Executor;
 
 use super::see;
-use crate::callers::{Doors, TWO_CHANNELS, post_form};
+use crate::callers::{CallerTables, TWO_CHANNELS, post_form};
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::{Answer, refund};
 use crate::harness::{Scratch, TestNode, until};
@@ -72,10 +72,10 @@ async fn each_cause_of_a_suspension_stands_apart_and_has_a_button_of_its_own() {
 #[tokio::test]
 async fn a_form_stops_everything_and_resumes_it_and_only_for_whom_all_channels_exist() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let of_all = doors.caller("chief", "may = [\"look\", \"operate\"]\nchannels = [\"*\"]");
-    let of_one = doors.caller("desk", "may = [\"look\", \"operate\"]\nchannels = [\"acme\"]");
-    let node = TestNode::start(&scratch, "a", &doors.behind(TWO_CHANNELS)).await;
+    let mut callers = CallerTables::new();
+    let of_all = callers.caller("chief", "may = [\"look\", \"operate\"]\nchannels = [\"*\"]");
+    let of_one = callers.caller("desk", "may = [\"look\", \"operate\"]\nchannels = [\"acme\"]");
+    let node = TestNode::start(&scratch, "a", &callers.with_channels(TWO_CHANNELS)).await;
     let (of_all, of_one) = (super::forms::basic("ann", &of_all), super::forms::basic("bob", &of_one));
     let get = async |login: &str, path: &str| {
         node.request_with(hyper::Method::GET, path, &[("authorization", login)], "").await.text

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use super::{connect, fill, node_with};
-use crate::callers::{Doors, get, post};
+use crate::callers::{CallerTables, get, post};
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::refund;
 use crate::harness::{Scratch, until};
@@ -14,11 +14,11 @@ use crate::harness::{Scratch, until};
 #[tokio::test]
 async fn a_caller_that_does_not_read_takes_no_room_of_other_callers_answers() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let reader = doors.caller("reader", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let shop = doors.caller("shop", "may = [\"enqueue\", \"look\"]\nchannels = [\"acme\"]");
+    let mut callers = CallerTables::new();
+    let reader = callers.caller("reader", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let shop = callers.caller("shop", "may = [\"enqueue\", \"look\"]\nchannels = [\"acme\"]");
     let http = "answer_timeout = \"1m\"\nheader_timeout = \"1m\"";
-    let node = node_with(&scratch, http, &doors.behind(UNLIMITED)).await;
+    let node = node_with(&scratch, http, &callers.with_channels(UNLIMITED)).await;
     scratch.pause("acme", "so that nothing is sent", "test").await;
     fill(&scratch, 1_500_000).await;
     let mut unread = Vec::new();
