@@ -7,7 +7,7 @@
 //! A message that the receiver does not take is sent again for ever. What becomes of refunds never waits for it. A node that
 //! can deliver nothing for a minute gives the lease back for a while: the cause may be this node alone.
 
-mod page;
+mod reading;
 mod receiver;
 mod window;
 
@@ -24,7 +24,7 @@ use crate::logs::chain;
 use crate::node::{Node, jittered};
 use crate::store::{Change, StoreError};
 
-use page::Read;
+use reading::Read;
 pub use receiver::Patience;
 use receiver::Receiver;
 use window::Window;
@@ -120,7 +120,7 @@ impl Notifier {
                 return false;
             }
             self.send(&mut lease.window, &mut posts);
-            if self.wants_page(&lease.window, posts.len()) {
+            if self.wants_to_read(&lease.window, posts.len()) {
                 if !self.read(&mut lease).await {
                     // Nothing is noted: the row knows better up to where this journal was delivered.
                     return false;
@@ -189,11 +189,11 @@ impl Notifier {
         );
     }
 
-    /// Whether to read on: a whole page has room, or nothing in the window may be sent. A page costs two statements or more,
-    /// so a page of one change for each delivered message would cost more than the delivery.
-    fn wants_page(&self, window: &Window, under_way: usize) -> bool {
+    /// Whether to read on: a whole read has room, or nothing in the window may be sent. A read costs two statements or more,
+    /// so a read of one change for each delivered message would cost more than the delivery.
+    fn wants_to_read(&self, window: &Window, under_way: usize) -> bool {
         let room = window.room();
-        room >= page::AT_ONCE as usize || room > 0 && under_way < self.receiver.most()
+        room >= reading::AT_ONCE as usize || room > 0 && under_way < self.receiver.most()
     }
 
     /// Fills the window from the journal. False if the journal is not the one that the window was filled from.
@@ -202,12 +202,12 @@ impl Notifier {
             return true;
         }
         lease.read_at = Instant::now() + Self::LOOK_EVERY;
-        let page = page::read_into(&mut lease.window, &self.node.store).await;
-        self.note(&page);
-        if let Ok(Read::Page { is_last: false }) = page {
+        let read = reading::read_into(&mut lease.window, &self.node.store).await;
+        self.note(&read);
+        if let Ok(Read::Changes { is_last: false }) = read {
             lease.read_at = Instant::now();
         }
-        !matches!(page, Ok(Read::Older))
+        !matches!(read, Ok(Read::Older))
     }
 
     /// Sends what may be sent now. While the receiver takes nothing, one message at a time looks whether it is back.
@@ -230,7 +230,7 @@ impl Notifier {
     /// When there is something to do again, if no message ends before.
     fn wakes_at(&self, lease: &Lease, under_way: usize) -> Instant {
         let mut wakes_at = lease.next_note();
-        if self.wants_page(&lease.window, under_way) {
+        if self.wants_to_read(&lease.window, under_way) {
             wakes_at = wakes_at.min(lease.read_at);
         }
         // While as much is under way as may be, the end of a message wakes.

@@ -6,19 +6,19 @@ use super::window::Window;
 use crate::caller::Names;
 use crate::store::{ChangeFilter, Store, StoreError};
 
-/// The most changes of one page.
+/// The most changes of one read.
 pub(super) const AT_ONCE: u32 = 250;
 
 /// What a read of the journal found.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Read {
-    /// A page; the last one for now, or not.
-    Page { is_last: bool },
+    /// The next changes; the last ones for now, or not.
+    Changes { is_last: bool },
     /// The journal ends before the lines that were read: the database came back older than it was.
     Older,
 }
 
-/// Reads the next page of changes into the window.
+/// Reads the next changes into the window.
 pub(super) async fn read_into(window: &mut Window, store: &Store) -> Result<Read, StoreError> {
     let reach = store.journal_is_whole_until().await?;
     if window.read_until() > reach.last_id {
@@ -39,8 +39,8 @@ pub(super) async fn read_into(window: &mut Window, store: &Store) -> Result<Read
     }
     let limit = u32::try_from(window.room()).unwrap_or(u32::MAX).min(AT_ONCE);
     let filter = ChangeFilter { after: window.read_until(), limit, ..ChangeFilter::of(Names::All) };
-    let page = store.changes(&filter, reach.whole_until).await?;
-    let is_last = !page.more;
-    window.add(page, Instant::now());
-    Ok(Read::Page { is_last })
+    let changes = store.changes(&filter, reach.whole_until).await?;
+    let is_last = !changes.more;
+    window.add(changes, Instant::now());
+    Ok(Read::Changes { is_last })
 }
