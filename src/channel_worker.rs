@@ -141,7 +141,7 @@ impl<W: Work> ChannelWorker<W> {
         }
     }
 
-    /// One turn of the loop: prepares everything that a take needs, and takes. The answer is when to take next.
+    /// Prepares everything that a take needs, and takes. The answer is when to take next.
     async fn prepare_and_take(&mut self, next: Next, signals: &mut Signals) -> Result<Next, NotReady> {
         let opens = self.sleep(next, signals).await?;
         let slots = self.wait_for_slots(signals).await?;
