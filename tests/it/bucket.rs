@@ -92,7 +92,7 @@ async fn an_id_that_was_just_taken_is_not_put_into_the_bucket_again_while_its_cl
 }
 
 #[tokio::test]
-async fn a_full_line_takes_no_more_at_the_back_and_makes_room_at_the_front() {
+async fn a_full_bucket_refuses_ids_at_its_back_and_makes_room_for_ids_at_its_front() {
     let (_scratch, bucket, channel) = scene("").await;
     assert_eq!(bucket.fill(&channel.name, &ids(1..=20), End::Back, CAPACITY).await.unwrap(), 10);
     assert_eq!(bucket.fill(&channel.name, &ids(101..=103), End::Front, CAPACITY).await.unwrap(), 3);
@@ -103,7 +103,7 @@ async fn a_full_line_takes_no_more_at_the_back_and_makes_room_at_the_front() {
 }
 
 #[tokio::test]
-async fn a_line_of_which_half_was_lost_is_started_anew() {
+async fn a_bucket_whose_list_alone_was_lost_is_filled_anew() {
     let (scratch, bucket, channel) = scene("").await;
     bucket.fill(&channel.name, &ids(1..=5), End::Back, CAPACITY).await.unwrap();
     let mut connection = scratch.redis().await;
@@ -169,7 +169,7 @@ async fn permits_are_numbered_without_gaps_and_open_with_their_window() {
 }
 
 #[tokio::test]
-async fn an_empty_line_spends_no_permit() {
+async fn a_take_from_an_empty_bucket_spends_no_permit() {
     let (scratch, bucket, channel) = scene("[limit.acme]\npermits = 3\nper = \"1s\"\n").await;
     for _ in 0..5 {
         assert!(matches!(bucket.take(&channel, order(1, 1)).await.unwrap(), Take::Empty));
@@ -184,7 +184,7 @@ async fn an_empty_line_spends_no_permit() {
 }
 
 #[tokio::test]
-async fn a_reminder_never_lowers_a_count() {
+async fn a_restore_never_lowers_a_count() {
     let (_scratch, bucket, channel) = three_a_second().await;
     let Take::Granted { taken, .. } = bucket.take(&channel, order(2, 1)).await.unwrap() else { panic!() };
     let window = taken[0].1.numbers[0].window_start_us;

@@ -260,7 +260,7 @@ async fn a_sick_channel_does_not_hold_up_its_neighbour() {
 }
 
 #[tokio::test]
-async fn a_line_never_holds_more_than_its_capacity() {
+async fn a_bucket_never_has_more_ids_than_its_capacity() {
     let scratch = Scratch::new().await;
     scratch.bank.then("acme", Step::pays().after(Duration::from_millis(2)));
     let small = format!("[bucket]\ncapacity = 20\n{UNLIMITED}max_in_flight = 1\n");

@@ -121,7 +121,7 @@ async fn a_401_to_an_inquiry_pauses_the_channel() {
 }
 
 #[tokio::test]
-async fn losing_redis_loses_the_line_and_nothing_else() {
+async fn losing_redis_loses_the_bucket_of_inquiries_and_nothing_else() {
     let redis = playground::PrivateRedis::start().await.unwrap();
     let scratch = Scratch::with_redis(redis.url()).await;
     scratch.bank.next("acme", (0..5).map(|_| Step::pays_but_says_500()));

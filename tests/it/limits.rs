@@ -121,7 +121,7 @@ async fn a_channel_may_have_a_limit_for_the_second_and_one_for_the_day_and_says_
 }
 
 #[tokio::test]
-async fn while_files_differ_the_stricter_rule_rules_and_it_is_told() {
+async fn while_files_differ_the_stricter_rule_counts_and_the_node_says_so() {
     let scratch = Scratch::new().await;
     let loose = TestNode::start(&scratch, "loose", &channel("permits = 100")).await;
     scratch.insert("acme", "R-", 400).await;
@@ -176,7 +176,7 @@ async fn when_nodes_go_nobody_waits_for_their_turns() {
 }
 
 #[tokio::test]
-async fn a_database_that_went_back_stops_nothing() {
+async fn a_generation_that_the_database_raised_lowered_or_lost_stops_no_limit() {
     for rule in
         ["permits = 20", "algorithm = \"paced\"\npermits = 20", "algorithm = \"sliding_log\"\npermits = 20"]
     {

@@ -72,7 +72,7 @@ async fn a_redis_that_was_demoted_is_left_for_the_one_in_its_place() {
 }
 
 #[tokio::test]
-async fn a_redis_that_went_deaf_is_called_anew() {
+async fn a_node_connects_anew_to_a_redis_that_stopped_answering() {
     let redis = RedisPair::start(&RedisOptions::default(), 1).await.unwrap();
     let scratch = Scratch::with_redis(redis.url(0)).await;
     let node = TestNode::start(&scratch, "a", &limited()).await;

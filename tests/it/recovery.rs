@@ -58,7 +58,7 @@ async fn what_is_unknown_is_shown_to_a_person_and_settled_by_one() {
 }
 
 #[tokio::test]
-async fn rows_that_lost_their_place_come_back_within_fifteen_seconds() {
+async fn stranded_refunds_are_sent_before_a_long_backlog_within_fifteen_seconds() {
     let scratch = Scratch::new().await;
     // Slow enough that the line stays long; the stranded ones are the oldest and go first.
     let slow = r#"
@@ -120,7 +120,7 @@ async fn a_full_backlog_refuses_more_and_has_room_again() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_wrote_into_the_line_hurts_nobody() {
+async fn ids_that_somebody_else_wrote_into_a_bucket_stop_no_refund() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     scratch.insert("acme", "R-", 5).await;
@@ -245,7 +245,7 @@ async fn a_round_of_slow_statements_is_no_loop_that_is_stuck() {
 
 /// Backlogs, the journal and old evidence are in Postgres alone. The same holds for a cluster that lost one master.
 #[tokio::test]
-async fn while_redis_is_away_backlogs_are_bounded_the_journal_is_sealed_and_the_house_is_kept() {
+async fn while_redis_is_away_backlogs_are_bounded_the_journal_is_sealed_and_dead_nodes_are_deleted() {
     let redis = PrivateRedis::start().await.unwrap();
     let scratch = Scratch::with_redis(redis.url()).await;
     let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}max_backlog = 5\n")).await;

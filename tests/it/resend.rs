@@ -222,7 +222,7 @@ async fn what_is_sent_again_goes_before_a_backlog_that_would_outlast_the_banks_m
 }
 
 #[tokio::test]
-async fn the_claim_itself_refuses_a_resend_past_its_retention_whatever_stands_in_line() {
+async fn the_claim_refuses_a_resend_past_its_retention_although_its_id_was_taken() {
     let scratch = Scratch::new().await;
     let acme = ChannelName::new("acme").unwrap();
     scratch.publish("acme").await;

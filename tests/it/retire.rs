@@ -34,7 +34,7 @@ async fn a_node_that_was_taken_for_dead_brings_its_channels_back() {
 }
 
 #[tokio::test]
-async fn a_leader_that_was_cut_off_judges_no_node_until_it_has_seen_the_others_beat() {
+async fn a_leading_node_that_was_cut_off_takes_no_node_for_dead_until_it_could_read_new_heartbeats() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
     // All nodes were cut off from Postgres for two minutes; this one is the first to be back.

@@ -272,7 +272,7 @@ async fn taking_an_old_claim_back_does_not_touch_a_newer_one_of_the_same_process
 }
 
 #[tokio::test]
-async fn what_is_handed_back_keeps_its_place_in_line() {
+async fn a_refund_that_is_handed_back_keeps_its_place_in_the_order() {
     let scratch = limited_scratch_with(3).await;
     scratch.sql("update refundd.refunds set due_at = now() - interval '1 day' where id = 2").await;
     let claimed = claim(&scratch, "a", &[unlimited(2)]).await;

@@ -148,7 +148,7 @@ async fn no_debug_text_has_a_token_or_its_hash() {
 }
 
 #[test]
-fn a_made_token_opens_the_door_that_has_its_line() {
+fn a_new_token_matches_the_line_that_is_printed_with_it() {
     let run = |arguments: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_refundd")).arg("token").args(arguments).output().unwrap()
     };

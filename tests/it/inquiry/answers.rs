@@ -10,7 +10,7 @@ use super::{ASKS, age, inquiries_reach, is, journal};
 use crate::harness::{NodeProcess, Scratch, TestNode, until};
 
 #[tokio::test]
-async fn the_banks_word_settles_what_was_unknown() {
+async fn an_inquiry_settles_an_unknown_refund_as_the_bank_says() {
     for (step, state) in [
         (Step::pays_but_says_500(), State::Succeeded),
         (Step::silence().and_pays(), State::Succeeded),

@@ -38,7 +38,7 @@ async fn other_services_and_refunds_share_one_limit_and_one_ledger() {
 }
 
 #[tokio::test]
-async fn a_wish_for_permits_is_all_or_nothing_and_refused_in_words() {
+async fn a_request_for_permits_is_granted_whole_or_refused_with_the_reason() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &channel("permits = 5").replace("\"1s\"", "\"1h\"")).await;
     assert_eq!(node.post("/v1/limits/acme/acquire", &json!({ "permits": 4 })).await.status, 200);

@@ -92,7 +92,7 @@ async fn permits_of_dead_ids_carry_over_to_the_first_refund_that_can_be_sent() {
 }
 
 #[tokio::test]
-async fn a_cancelled_refund_leaves_its_line_at_once() {
+async fn a_cancelled_refund_leaves_its_bucket_at_once() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &channel("permits = 5")).await;
     scratch.pause("acme", "test", "test").await;

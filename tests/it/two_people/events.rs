@@ -92,7 +92,7 @@ async fn a_proposal_that_its_refund_left_behind_ends_with_an_event_long_before_i
 }
 
 #[tokio::test]
-async fn who_approves_a_void_proposal_is_told_so_at_every_door() {
+async fn an_approval_of_a_void_proposal_is_refused_with_that_reason_by_every_way_in() {
     let scratch = uncertain(1).await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     let proposal = propose(&scratch, &ready(1, "ann")).await;
