@@ -30,6 +30,8 @@ pub struct Channel {
     pub name: ChannelName,
     /// `http` or `https`, with a host.
     pub endpoint: hyper::Uri,
+    /// The name of the account at the bank that the credentials belong to.
+    pub account: Option<String>,
     /// Sent as the `Authorization` header, if set.
     pub authorization: Option<Authorization>,
     /// Where the channel gets tokens for its `Authorization` header; never beside `authorization`.

@@ -6,6 +6,7 @@
 //! A limit of `permits = -1` is no limit: it is not among [`Config::limits`], nor among the limits of
 //! the channels that name it.
 
+mod account;
 mod address;
 mod addresses;
 mod amounts;

@@ -1,14 +1,16 @@
 //! The address of a channel's bank. It tells one bank from another after a refund may have been sent.
 //!
 //! The address has no secrets: it has neither the `Authorization` header nor the query, where some banks want a key.
-//! A bank that tells its customers apart by the query alone counts as one bank.
+//! A bank that tells its customers apart by the query alone counts as one bank. So does a bank that tells them apart by
+//! their credentials, unless the file names the account: a bank knows a request id within one account.
 
 use super::Channel;
 
 /// The addresses of one bank, without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BankAddress {
-    /// The address that refunds are sent to.
+    /// The address that refunds are sent to, and the name of the account there if the file has one:
+    /// `https://gateway.example/refunds (account merchant-17)`. SQL compares it as a whole.
     pub endpoint: String,
     /// The address for inquiries, with `{request_id}` as in the file; empty for a channel without an inquiry.
     pub inquiry: String,
@@ -17,9 +19,19 @@ pub struct BankAddress {
 impl BankAddress {
     pub(super) fn of(channel: &Channel) -> Self {
         BankAddress {
-            endpoint: plain(&channel.endpoint.to_string()),
+            endpoint: at(&channel.endpoint.to_string(), channel.account.as_deref()),
             inquiry: channel.inquiry.as_ref().map_or_else(String::new, |inquiry| plain(&inquiry.url)),
         }
+    }
+}
+
+/// The URL of an endpoint without its query, and the account there. No URL has a space, so an endpoint with an account
+/// never equals another endpoint without one.
+fn at(endpoint: &str, account: Option<&str>) -> String {
+    let endpoint = plain(endpoint);
+    match account {
+        Some(account) => format!("{endpoint} (account {account})"),
+        None => endpoint,
     }
 }
 
@@ -52,7 +64,7 @@ fn split(url: &str) -> (String, &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::plain;
+    use super::{at, plain};
 
     #[test]
     fn an_address_has_no_secrets() {
@@ -67,5 +79,16 @@ mod tests {
         ] {
             assert_eq!(plain(url), known, "{url}");
         }
+    }
+
+    #[test]
+    fn an_account_makes_another_address_and_none_leaves_the_url_as_it_is() {
+        let url = "https://Bank.example:443/refunds?key=hunter2";
+        let named = |account| at(url, account);
+        assert_eq!(named(None), plain(url));
+        assert_eq!(named(Some("merchant-17")), "https://bank.example/refunds (account merchant-17)");
+        assert_ne!(named(Some("merchant-17")), named(Some("Merchant-17")));
+        // What stands there for an account cannot be the end of a URL.
+        assert!(named(Some("merchant-17")).parse::<hyper::Uri>().is_err());
     }
 }

@@ -38,6 +38,7 @@ impl Config {
         let Channel {
             name: _,
             endpoint,
+            account,
             authorization,
             token,
             roots,
@@ -87,6 +88,9 @@ impl Config {
             "verdict": answer_rules.iter().map(public_rule).collect::<Vec<_>>(),
         });
         // Newer keys.
+        if let Some(account) = account {
+            shown["account"] = json!(account);
+        }
         if let Some(roots) = roots {
             shown["ca_file"] = json!(public_certificates(&roots.0));
         }

@@ -20,7 +20,8 @@ use super::mask;
 use super::pointer::pointer_law;
 use super::section::{Section, listed, nearest};
 use super::{
-    addresses, amounts, authorization, breaker, certificates, inquiry, retry, signing, token, verdict,
+    account, addresses, amounts, authorization, breaker, certificates, inquiry, retry, signing, token,
+    verdict,
 };
 
 pub(super) const KEYS: &[&str] = &[
@@ -38,6 +39,7 @@ pub(super) const KEYS: &[&str] = &[
     "inquiry",
     "bank_ref",
     "card_numbers",
+    "account",
     "authorization_file",
     "authorization_credential",
     "token",
@@ -90,6 +92,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         field.value
     });
     let is_secure = endpoint.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
+    let account = account::read(section);
     let authorization = authorization::read(section).map(Authorization);
     let token = section.has("token").then(|| {
         if authorization.is_some() {
@@ -131,6 +134,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     Some(Arc::new(Channel {
         name: name?,
         endpoint: endpoint?,
+        account,
         authorization,
         // `None` also after a complaint, which refuses the whole file.
         token: token.flatten(),

@@ -16,7 +16,7 @@ use crate::refund::{ChannelName, LimitName};
 #[derive(Debug, Clone)]
 pub struct Published {
     pub name: ChannelName,
-    /// Without its query, where some banks want a key.
+    /// Without its query, where some banks want a key; with the name of the account at the bank, if the file has one.
     pub endpoint: String,
     /// The channel's settings, without secrets.
     pub settings: serde_json::Value,

@@ -1,6 +1,8 @@
 //! A channel that moves to another bank: what may have been sent to the old one is neither asked about nor sent again
 //! at the new one. Judged by the ledgers of both banks.
 
+mod accounts;
+
 use std::time::Duration;
 
 use playground::PretendBank;

@@ -227,6 +227,43 @@ fn a_ca_file_contains_whole_certificates_and_belongs_to_an_https_address() {
 }
 
 #[test]
+fn an_account_is_a_plain_name_and_belongs_to_the_channels_address() {
+    let of = |lines: &str| {
+        with(&format!("[channel.acme]\nendpoint = \"https://b/refunds?key=hunter2\"\nlimits = []\n{lines}\n"))
+    };
+    let longest = "a".repeat(64);
+    for name in ["merchant-17", "M", "0", "Acme_EU.live", &longest] {
+        let config = of(&format!("account = \"{name}\""));
+        let channel = channel(&config);
+        assert_eq!(channel.bank_address().endpoint, format!("https://b/refunds (account {name})"));
+        assert_eq!(Config::public_settings(channel)["account"], name);
+    }
+    let none = of("");
+    assert_eq!(channel(&none).bank_address().endpoint, "https://b/refunds");
+    assert_eq!(Config::public_settings(channel(&none)).get("account"), None);
+    for (name, law) in [
+        ("", "must be 1 to 64 of"),
+        ("merchant 17", "must be 1 to 64 of"),
+        ("Bearer hunter2", "must be 1 to 64 of"),
+        ("merchant(17)", "must be 1 to 64 of"),
+        ("h\u{e4}ndler", "must be 1 to 64 of"),
+        ("a\\nb", "must be 1 to 64 of"),
+        (&"a".repeat(65), "must be 1 to 64 of"),
+        ("4111111111111111", "looks like a card number"),
+        ("4111-1111-1111-1111", "looks like a card number"),
+    ] {
+        let complaint = channel_complaints(&format!("account = \"{name}\""));
+        assert!(
+            complaint.starts_with("r.toml:8:11: field `channel.acme.account` = \"****\": "),
+            "{complaint}"
+        );
+        assert!(complaint.contains(law) && complaint.lines().count() == 1, "{complaint}");
+    }
+    let number = channel_complaints("account = 17");
+    assert!(number.contains("field `channel.acme.account` = 17: must be text in quotes"), "{number}");
+}
+
+#[test]
 fn the_file_of_docker_compose_keeps_every_law() {
     let text = include_str!("../../../config/compose/refundd.toml");
     let environment = |name: &str| match name {

@@ -51,6 +51,7 @@ fn every_example_in_the_reference_is_taken() {
     assert!(channel.inquiry.as_ref().unwrap().trust.not_found_is_final);
     assert!(channel.inquiry.as_ref().unwrap().not_found.is_some());
     assert_eq!(channel.bank_ref.as_deref(), Some("/id"));
+    assert_eq!(channel.account.as_deref(), Some("merchant-17"));
     assert!(config.callers.0.values().next().unwrap().rate.is_some());
     assert_eq!(channel.networks.0.len(), 1);
     assert_eq!(channel.amount_bounds.0.len(), 2);

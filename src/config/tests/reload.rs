@@ -42,6 +42,7 @@ fn the_digest_changes_with_every_difference_in_channels_and_limits() {
         ("hunter2", "hunter3"),
         ("limits = [\"a\", \"b\"]", "limits = [\"a\"]"),
         ("limits = []\n", "limits = []\ntimeout = \"9s\"\n"),
+        ("limits = []\n", "limits = []\naccount = \"merchant-17\"\n"),
         ("limits = []\n", "limits = []\n[[channel.y.verdict]]\nstatus = 200\noutcome = \"review\"\n"),
     ] {
         assert_ne!(with(&TWO.replace(old, new)).digest(), digest, "{new}");

@@ -11,7 +11,7 @@ fn an_unknown_key_is_refused_with_its_place_and_the_nearest_name() {
         "[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\n  tiemout = \"10s\"\nflavour = 1\n[chanel.x]\n"
     ), @r##"
     r.toml:8:3: field `channel.acme.tiemout`: unknown key; did you mean `timeout`?
-    r.toml:9:1: field `channel.acme.flavour`: unknown key; known here: `endpoint`, `plain_http`, `limits`, `timeout`, `connect_timeout`, `idle_timeout`, `lease`, `max_in_flight`, `max_backlog`, `on_unknown`, `key_retention`, `inquiry`, `bank_ref`, `card_numbers`, `authorization_file`, `authorization_credential`, `token`, `ca_file`, `client_certificate_file`, `client_key_file`, `signing`, `addresses`, `max_amount_minor`, `retry`, `cool_down`, `adaptive`, `breaker`, `verdict`
+    r.toml:9:1: field `channel.acme.flavour`: unknown key; known here: `endpoint`, `plain_http`, `limits`, `timeout`, `connect_timeout`, `idle_timeout`, `lease`, `max_in_flight`, `max_backlog`, `on_unknown`, `key_retention`, `inquiry`, `bank_ref`, `card_numbers`, `account`, `authorization_file`, `authorization_credential`, `token`, `ca_file`, `client_certificate_file`, `client_key_file`, `signing`, `addresses`, `max_amount_minor`, `retry`, `cool_down`, `adaptive`, `breaker`, `verdict`
     r.toml:10:2: section `chanel`: unknown key; did you mean `channel`?
     "##);
 }
