@@ -1,5 +1,7 @@
 //! What may go wrong with Postgres, and what a caller may conclude from it.
 
+use sqlx::error::DatabaseError;
+
 use super::refusal::readable;
 use super::session::Unfit;
 use crate::refund::card;
@@ -37,39 +39,38 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The answer of Postgres that made a statement fail; `None` if there was none.
+    fn answer(&self) -> Option<&(dyn DatabaseError + 'static)> {
+        let StoreError::Statement { source, .. } = self else { return None };
+        source.as_database_error()
+    }
+
     /// Whether Postgres refused the values of a row. Another try would fail, too.
     pub fn is_about_the_row(&self) -> bool {
-        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
-        error.code().is_some_and(|code| ["22", "23", "RD"].iter().any(|class| code.starts_with(class)))
+        self.answer().is_some_and(|answer| has_code(answer, &["22", "23", "RD"]))
     }
 
     /// The database's message about the values of a row that it refused, without card numbers; `None` for every other error. See
     /// [`StoreError::is_about_the_row`].
     pub fn refusal(&self) -> Option<String> {
-        match self {
-            StoreError::Statement { source: sqlx::Error::Database(error), .. } if self.is_about_the_row() => {
-                Some(format!("the database refuses it: {}", card::masked(error.message())))
-            }
-            _ => None,
-        }
+        let answer = self.answer().filter(|_| self.is_about_the_row())?;
+        Some(format!("the database refuses it: {}", card::masked(answer.message())))
     }
 
     /// Whether another refund of the channel already has this bank reference.
     pub fn is_taken_reference(&self) -> bool {
-        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
-        error.constraint() == Some("refunds_bank_ref_belongs_to_one_refund")
+        self.answer()
+            .is_some_and(|answer| answer.constraint() == Some("refunds_bank_ref_belongs_to_one_refund"))
     }
 
     /// Whether another transaction kept a lock for longer than the session waits, or was part of a deadlock.
     pub fn is_a_lock(&self) -> bool {
-        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
-        error.code().is_some_and(|code| code == "55P03" || code == "40P01")
+        self.answer().is_some_and(|answer| has_code(answer, &["55P03", "40P01"]))
     }
 
     /// Whether Postgres gave the statement up because it worked on it for too long. One refund may be slow, or Postgres is.
     pub fn is_too_slow(&self) -> bool {
-        let StoreError::Statement { source: sqlx::Error::Database(error), .. } = self else { return false };
-        error.code().is_some_and(|code| code == "57014")
+        self.answer().is_some_and(|answer| has_code(answer, &["57014"]))
     }
 
     /// Whether Postgres would not take another statement either. A lock, or a statement that is too slow, says nothing
@@ -105,13 +106,17 @@ impl StoreError {
             // 08 connection, 25006 read-only, 53 resources, 55P03 and 57014 time-outs that the session sets,
             // 57P0x shutdown, 40 rollback, 28 a changed password or pg_hba.conf, 25P04 a time-out that somebody set: try
             // again.
-            sqlx::Error::Database(error) => error.code().is_some_and(|code| {
-                ["08", "28", "40", "53", "57"].iter().any(|class| code.starts_with(class))
-                    || ["25006", "25P04", "55P03"].contains(&code.as_ref())
-            }),
+            sqlx::Error::Database(answer) => {
+                has_code(&**answer, &["08", "28", "40", "53", "57", "25006", "25P04", "55P03"])
+            }
             _ => false,
         }
     }
+}
+
+/// Whether an answer of Postgres has one of these codes, or a code of one of these classes.
+fn has_code(answer: &dyn DatabaseError, codes: &[&str]) -> bool {
+    answer.code().is_some_and(|code| codes.iter().any(|one| code.starts_with(one)))
 }
 
 /// Names the step that failed in the error of a statement.
