@@ -7,7 +7,7 @@ use axum::extract::{Path, Request, State};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::named_channel::{in_path, is_known, no_such_channel};
+use super::named_channel::{in_path, known, no_such_channel};
 use super::person::{Person, read_list, unknown_fields};
 use super::{Api, Json, Problem, Who, json};
 use crate::bulk::{AT_ONCE, Bulk, BulkResult, Deed, Fate};
@@ -131,7 +131,7 @@ pub(super) async fn moving(
 /// Whether both channels exist for the caller, and refunds may move to the second.
 async fn exist(api: &Api, who: &Who, from: &ChannelName, to: &ChannelName) -> Result<(), Problem> {
     for channel in [from, to] {
-        is_known(who, channel.as_str())?;
+        known(who, channel.as_str())?;
         let target = api.node.store.move_target(channel.as_str()).await?;
         let target = target.ok_or_else(|| no_such_channel(channel.as_str()))?;
         if channel == to && target.is_retired {

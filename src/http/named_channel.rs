@@ -21,9 +21,9 @@ pub(super) fn in_path(name: Result<Path<String>, PathRejection>) -> Result<Strin
 }
 
 /// Refuses a name that no channel can have, and a channel that the caller does not have.
-pub(super) fn is_known(who: &Who, name: &str) -> Result<(), Problem> {
-    let is_there = ChannelName::new(name).is_ok() && who.has_channel(name);
-    if is_there { Ok(()) } else { Err(no_such_channel(name)) }
+pub(super) fn known(who: &Who, name: &str) -> Result<ChannelName, Problem> {
+    let channel = ChannelName::new(name).ok().filter(|_| who.has_channel(name));
+    channel.ok_or_else(|| no_such_channel(name))
 }
 
 pub(super) fn no_such_channel(name: &str) -> Problem {

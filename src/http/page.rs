@@ -14,7 +14,6 @@ mod decision;
 pub(super) mod events;
 mod form;
 mod moments;
-mod named;
 pub(super) mod nodes;
 mod notice;
 pub(super) mod overview;

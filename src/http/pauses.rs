@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::named_channel::{in_path, is_known, no_such_channel};
+use super::named_channel::{in_path, known, no_such_channel};
 use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::desk::channel::SuspensionStatus;
 use crate::store::{Pause, Paused, Resumed, Store, StoreError, SuspendedBy, Suspension, SuspensionEnd};
@@ -72,7 +72,7 @@ pub(super) async fn pause(
 ) -> Result<Json<Done>, Problem> {
     let name = in_path(name)?;
     let wanted = read_pause(&body(&api, request).await?, &who).map_err(Problem::invalid)?;
-    is_known(&who, &name)?;
+    known(&who, &name)?;
     carry_out(api, Some(name), wanted).await.map(Json)
 }
 
@@ -96,7 +96,7 @@ pub(super) async fn resume(
 ) -> Result<Json<Done>, Problem> {
     let name = in_path(name)?;
     let wanted = read_resume(&body(&api, request).await?, &who, true).map_err(Problem::invalid)?;
-    is_known(&who, &name)?;
+    known(&who, &name)?;
     carry_out(api, Some(name), wanted).await.map(Json)
 }
 

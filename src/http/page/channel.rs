@@ -11,11 +11,11 @@ mod minutes;
 mod spans;
 
 use super::super::channels::statuses;
+use super::super::named_channel::{in_path, known, no_such_channel};
 use super::super::{Api, Problem, Who};
 use super::binds::{binds, percent};
 use super::events;
 use super::form::FormKey;
-use super::named::{existing, no_such_channel};
 use super::notice::{Said, notice};
 use super::overview::{forecast, pace};
 use super::parts::{Tone, badge, cell, count, foreign, head, rounded, span, state, time, whole};
@@ -36,9 +36,10 @@ pub(in crate::http) async fn show(
     name: Result<Path<String>, PathRejection>,
     said: Result<Query<Said>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let name = existing(&who, name)?;
+    let name = known(&who, &in_path(name)?)?;
     let Query(said) = said?;
     let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
+    let no_such_channel = || no_such_channel(name.as_str());
     let census = census.iter().find(|one| one.channel == name.as_str()).ok_or_else(no_such_channel)?;
     let suspensions = &census.suspensions;
     let cluster = api.watch.cluster(&api.node.store).await?;

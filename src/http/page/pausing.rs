@@ -10,10 +10,10 @@ use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::super::named_channel::{in_path, known};
 use super::super::pauses::{carry_out, has_all_channels, read_pause, read_resume};
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
-use super::named::existing;
 use super::notice::Said;
 use super::parts::{span, with_times};
 use crate::caller::scope::CallerScope;
@@ -142,7 +142,7 @@ pub(in crate::http) async fn pause(
     name: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let name = existing(&who, name)?;
+    let name = known(&who, &in_path(name)?)?;
     change(api, who, Some(name.to_string()), true, request).await
 }
 
@@ -153,7 +153,7 @@ pub(in crate::http) async fn resume(
     name: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let name = existing(&who, name)?;
+    let name = known(&who, &in_path(name)?)?;
     change(api, who, Some(name.to_string()), false, request).await
 }
 

@@ -13,8 +13,8 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use tokio::time::timeout;
 
+use super::super::named_channel::no_such_channel;
 use super::super::{Api, Problem, Who};
-use super::named::no_such_channel;
 use super::parts::{Tone, badge, foreign, span, time, with_times};
 use super::{Page, Tab, moments};
 use crate::proof::{Proved, Verdict, When, WrongPeriod, limits_of, period, prove_one, report};
@@ -137,7 +137,8 @@ async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Pro
         let _one = one;
         let began = Instant::now();
         let known = store.provable().await?;
-        let limits = limits_of(&channel, &known).filter(|_| is_seen).ok_or_else(no_such_channel)?;
+        let limits = limits_of(&channel, &known).filter(|_| is_seen);
+        let limits = limits.ok_or_else(|| no_such_channel(&channel))?;
         let mut all = Vec::with_capacity(limits.len());
         for limit in limits {
             if began.elapsed() > MOST_TIME {

@@ -185,7 +185,7 @@ async fn the_pages_of_a_caller_who_may_only_look_are_accessible() {
         );
     }
     reader.browser.go(&format!("http://{}/channels/other", node.daemon.address())).await;
-    reader.check("no channel of this name").await;
+    reader.check("no node ever ran a channel `other`, or this caller does not have it").await;
     reader.end();
     node.stop().await;
 }
