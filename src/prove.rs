@@ -11,6 +11,7 @@ pub mod chain;
 mod grid;
 mod history;
 mod neighbours;
+mod period;
 mod watch;
 
 #[cfg(test)]
@@ -19,25 +20,8 @@ mod tests;
 use std::time::Duration;
 
 pub use history::{History, RulePeriod};
+pub use period::{Period, When, WrongPeriod, time};
 use watch::RuleWatch;
-
-/// `[from, to)`, in microseconds since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Period {
-    pub from_us: i64,
-    pub to_us: i64,
-}
-
-impl Period {
-    #[must_use]
-    pub fn is_empty(self) -> bool {
-        self.from_us >= self.to_us
-    }
-
-    fn common(self, other: Period) -> Period {
-        Period { from_us: self.from_us.max(other.from_us), to_us: self.to_us.min(other.to_us) }
-    }
-}
 
 /// The permits of one window, slot or moment, as the ledger has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,8 +13,7 @@ use jiff::Timestamp;
 
 use super::output;
 use super::progress::ProgressDisplay;
-use crate::proof::When;
-use crate::prove::Period;
+use crate::prove::{Period, When};
 use crate::refund::text::shown;
 use crate::store::{SentLine, Store};
 use sums::{Sums, shown_sums};

@@ -11,7 +11,8 @@ use anyhow::{anyhow, bail};
 
 use super::progress::ProgressDisplay;
 use crate::config::Config;
-use crate::proof::{Verdict, When, limits_of, period, prove_one, report};
+use crate::proof::{Verdict, limits_of, prove_one, report};
+use crate::prove::{Period, When};
 use crate::refund::text::shown_json;
 use crate::store::Provable;
 
@@ -77,8 +78,8 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
     }
     let now = store.now().await?;
     let clocks = config.redis.clock_tolerance;
-    let period =
-        period(args.from, args.to, now, clocks).map_err(|wrong| anyhow!("--{} {wrong}", wrong.field()))?;
+    let period = Period::between(args.from, args.to, now, clocks)
+        .map_err(|wrong| anyhow!("--{} {wrong}", wrong.field()))?;
     let known = store.provable().await?;
     let (mut all, mut progress) = (Vec::new(), ProgressDisplay::new());
     for limit in limits(&args.target, &known)? {

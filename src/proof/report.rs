@@ -7,19 +7,14 @@ mod sum;
 use std::fmt::Write;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Proved, Verdict};
 use crate::limiter::Rule;
-use crate::prove::{CountedSpans, Measure, Period, RulePeriod, SpanCount, Why};
+use crate::prove::{CountedSpans, Measure, Period, RulePeriod, SpanCount, Why, time};
 use crate::refund::text::{counted, shown};
 use crate::store::Offence;
 pub use sum::lines_and_sum;
-
-pub fn time(us: i64) -> String {
-    Timestamp::from_microsecond(us).map_or_else(|_| format!("{us} us"), |at| at.to_string())
-}
 
 fn span(us: u64) -> String {
     format!("{:?}", Duration::from_micros(us))

@@ -5,7 +5,7 @@ use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use maud::{Markup, html};
 
-use crate::proof::When;
+use crate::prove::When;
 
 /// What the fields take, for the hint below them.
 pub(super) const HINT: &str = "Times are UTC: 14:00 means the last 14:00, and 2026-03-29 14:00 has a date. A time may have a zone of its own, \

@@ -17,8 +17,8 @@ use super::super::named_channel::no_such_channel;
 use super::super::{Api, Problem, Who};
 use super::parts::{Tone, badge, foreign, span, time, with_times};
 use super::{Page, Tab, moments};
-use crate::proof::{Proved, Verdict, When, WrongPeriod, limits_of, period, prove_one, report};
-use crate::prove::Period;
+use crate::proof::{Proved, Verdict, limits_of, prove_one, report};
+use crate::prove::{self, Period, When, WrongPeriod};
 use crate::refund::ChannelName;
 use crate::refund::draft::FieldError;
 
@@ -113,7 +113,7 @@ async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Pro
             .map_err(|message| wrong(field, text, message))
     };
     let (from_when, to_when) = (read("from", from, "1h")?, read("to", to, "now")?);
-    let period = period(from_when, to_when, now, clocks).map_err(|problem| match problem {
+    let period = Period::between(from_when, to_when, now, clocks).map_err(|problem| match problem {
         WrongPeriod::TooLongAgo(_) | WrongPeriod::Empty { .. } => {
             wrong("from", from, without(&problem, "from "))
         }
@@ -160,7 +160,7 @@ fn capital(label: &str) -> String {
 
 fn result(channel: &str, period: Period, proofs: &[Proved]) -> Markup {
     let at =
-        |us: i64| jiff::Timestamp::from_microsecond(us).map_or_else(|_| html! { (report::time(us)) }, time);
+        |us: i64| jiff::Timestamp::from_microsecond(us).map_or_else(|_| html! { (prove::time(us)) }, time);
     html! {
         section aria-labelledby="result" {
             h2 #result { "Channel " (foreign(channel)) ", " (at(period.from_us)) " to " (at(period.to_us)) }

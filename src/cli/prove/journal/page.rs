@@ -6,8 +6,8 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::{JournalVerdict, Proved, refund};
-use crate::proof::report::time;
 use crate::prove::chain::{ChainFault, ChainFinding, ChannelChain};
+use crate::prove::time;
 use crate::refund::text::{counted, shown};
 
 pub(super) fn page_text(proved: &Proved) -> String {
