@@ -51,8 +51,8 @@ pub mod store;
 
 pub mod bank;
 
-// Proofs of past periods, from the ledger and the journal.
-pub mod proof;
+// Proofs that a limit was kept in a past period, from the ledger and the journal.
+pub mod limit_proof;
 
 // The values that the loops of one node share: metrics, spans, the node's context, and wake-ups.
 pub mod metrics;

@@ -11,7 +11,7 @@ use anyhow::{anyhow, bail};
 
 use super::progress::ProgressDisplay;
 use crate::config::Config;
-use crate::proof::{Verdict, limits_of, prove_one, report};
+use crate::limit_proof::{Verdict, limits_of, prove_one, report};
 use crate::prove::{Period, When};
 use crate::refund::text::shown_json;
 use crate::store::Provable;

@@ -17,7 +17,7 @@ use super::super::named_channel::no_such_channel;
 use super::super::{Api, Problem, Who};
 use super::parts::{Tone, badge, foreign, span, time, with_times};
 use super::{Page, Tab, moments};
-use crate::proof::{Proved, Verdict, limits_of, prove_one, report};
+use crate::limit_proof::{Proved, Verdict, limits_of, prove_one, report};
 use crate::prove::{self, Period, When, WrongPeriod};
 use crate::refund::ChannelName;
 use crate::refund::draft::FieldError;
