@@ -5,6 +5,8 @@
 //! unreachable, inquiries yield to active sends only ([`crate::bucket::Yield`]). And a forecast takes from it the measured
 //! time of a request, and which limits have a stricter rule.
 
+mod bank_report;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
@@ -14,7 +16,8 @@ use crate::bank::AddressTimes;
 use crate::bucket::{LimitWait, StricterRule};
 use crate::lock::Lock;
 use crate::refund::{ChannelName, LimitName};
-use crate::store::{BankStatus, NodeReport, ReportedBank, ReportedWait};
+use crate::store::{NodeReport, ReportedBank, ReportedWait};
+pub use bank_report::BankReport;
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -23,59 +26,6 @@ struct Inner {
     banks: HashMap<ChannelName, BankReport>,
     /// The meters of the channels whose workers run.
     meters: HashMap<ChannelName, Weak<Meter>>,
-}
-
-/// What this node sees of one channel's bank.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct BankReport {
-    /// Why no connection for sends can be opened; `None` while one can.
-    pub unreachable: Option<String>,
-    /// Why no connection for inquiries can be opened; `None` while one can.
-    pub unreachable_to_ask: Option<String>,
-    /// The distance of the bank, as last measured.
-    pub reading: AddressTimes,
-    measured: Option<Instant>,
-    /// Why a limit's `lateness` is too small for the way to the bank; `None` if it is not.
-    pub lateness: Option<String>,
-    /// Why permits lapse one after the other; `None` while they do not.
-    pub lapses: Option<String>,
-    blocked: Option<Blocked>,
-}
-
-/// No refund can be taken or claimed: Redis or Postgres fails, or their clocks disagree.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Blocked {
-    /// `redis`, `postgres` or `clocks`.
-    pub by: &'static str,
-    pub why: String,
-    at: Instant,
-}
-
-impl BankReport {
-    /// What blocks the channel; `None` while nothing does.
-    ///
-    /// A failure is reported for 30 s. It may have emptied the bucket, and then no claim shows that its cause is gone. While
-    /// the cause stays, recovery fills the bucket again and the next claim fails.
-    pub fn blocked(&self) -> Option<&Blocked> {
-        self.blocked.as_ref().filter(|blocked| blocked.at.elapsed() < StatusReport::LONG)
-    }
-
-    /// As people see it, with what the channel's meter shows.
-    pub fn status(self, meter: &MeterReading) -> BankStatus {
-        BankStatus {
-            blocked: self.blocked().map(|blocked| blocked.why.clone()),
-            unreachable: self.unreachable,
-            unreachable_to_ask: self.unreachable_to_ask,
-            set_up_ms: self.reading.set_up.map(millis),
-            round_trip_ms: self.reading.round_trip.map(millis),
-            round_trip_variation_ms: self.reading.round_trip_variation.map(millis),
-            bank_p50_ms: meter.bank_p50.map(millis),
-            bank_p95_ms: meter.bank_p95.map(millis),
-            request_ms: meter.request.map(millis),
-            lateness_too_small: self.lateness,
-            permits_lapse: self.lapses,
-        }
-    }
 }
 
 impl Inner {
@@ -87,9 +37,7 @@ impl Inner {
     /// What is reported of a channel, without distances that were measured too long ago.
     fn reported(&self, channel: &ChannelName, now: Instant) -> ReportedBank {
         let mut bank = self.banks.get(channel).cloned().unwrap_or_default();
-        if bank.measured.is_none_or(|at| now.saturating_duration_since(at) >= StatusReport::LATELY) {
-            bank.reading = AddressTimes::default();
-        }
+        bank.forget_old_distance(now);
         let meter = self.reading_of(channel).unwrap_or_default();
         let is_bound = meter.binds != Binds::Nothing;
         ReportedBank {
@@ -102,21 +50,13 @@ impl Inner {
     }
 }
 
-/// Milliseconds, with three digits behind the point.
-fn millis(span: Duration) -> f64 {
-    span.as_micros() as f64 / 1000.0
-}
-
 /// The status report of one node. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct StatusReport(Arc<Mutex<Inner>>);
 
 impl StatusReport {
-    /// Only waits longer than this are reported. Every channel has shorter waits all the time. A channel is reported as
-    /// blocked for as long after a failure.
+    /// Only waits longer than this are reported. Every channel has shorter waits all the time.
     const LONG: Duration = Duration::from_secs(30);
-    /// Distances that were measured longer ago than this are not reported.
-    const LATELY: Duration = Duration::from_mins(1);
 
     /// Notes the `wait` of a take, and the `stricter_rules` of other nodes for the channel's `limits`. Returns
     /// whether the stricter rules differ from those noted before.
@@ -196,8 +136,7 @@ impl StatusReport {
 
     /// Notes that no refund of a channel can be taken or claimed, by what, and why; `None` when one can.
     pub fn note_blocked(&self, channel: &ChannelName, blocked: Option<(&'static str, String)>) {
-        let blocked = blocked.map(|(by, why)| Blocked { by, why, at: Instant::now() });
-        self.change(channel, |bank| bank.blocked = blocked);
+        self.change(channel, |bank| bank.note_blocked(blocked));
     }
 
     /// The blocked channels, and by what they are blocked.
@@ -221,9 +160,7 @@ impl StatusReport {
 
     /// Notes the distance of a bank just measured, and why a `lateness` is too small for it.
     pub fn note_distance(&self, channel: &ChannelName, reading: AddressTimes, lateness: Option<String>) {
-        self.change(channel, |bank| {
-            (bank.reading, bank.measured, bank.lateness) = (reading, Some(Instant::now()), lateness);
-        });
+        self.change(channel, |bank| bank.note_distance(reading, lateness));
     }
 
     fn change(&self, channel: &ChannelName, change: impl FnOnce(&mut BankReport)) {
