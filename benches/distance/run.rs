@@ -16,7 +16,6 @@ use playground::bank::Step;
 use playground::judge::{Judged, judge};
 use playground::stage::{NodeProcess, Stage};
 use playground::{Authority, Forward, PretendBank, Target};
-use rustix::process::Signal;
 use serde::Serialize;
 use sqlx::{Connection, PgConnection};
 
@@ -125,7 +124,7 @@ pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measure
     tokio::time::sleep(length).await;
     let to_us = jiff::Timestamp::now().as_microsecond();
     let lapsed = lapsed(&nodes).await?;
-    stop(nodes).await?;
+    NodeProcess::stop_all(nodes).await?;
 
     let mut measured = Vec::new();
     for cell in cells {
@@ -220,17 +219,4 @@ async fn lapsed(nodes: &[NodeProcess]) -> anyhow::Result<BTreeMap<String, u64>> 
         }
     }
     Ok(lapsed)
-}
-
-async fn stop(nodes: Vec<NodeProcess>) -> anyhow::Result<()> {
-    for node in &nodes {
-        node.signal(Signal::TERM)?;
-    }
-    for node in nodes {
-        let name = node.name.clone();
-        if !node.stop().await? {
-            bail!("node {name} did not end well");
-        }
-    }
-    Ok(())
 }

@@ -156,12 +156,7 @@ impl Load {
                 std::fs::copy(node.log_file(), folder.join(format!("{part}.{}.log", node.name)))?;
             }
         }
-        for node in self.nodes {
-            let name = node.name.clone();
-            if !node.stop().await? {
-                bail!("node {name} did not end well");
-            }
-        }
+        NodeProcess::stop_all(self.nodes).await?;
         let mut connection = PgConnection::connect(&self.stage.database_url()).await?;
         let states: Vec<(String, String)> = sqlx::query_as("select refund_ref, state from refundd.refunds")
             .fetch_all(&mut connection)

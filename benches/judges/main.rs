@@ -19,7 +19,7 @@ use cell::{RATE, SETTINGS, Setting};
 use futures_util::future::try_join_all;
 use judge::{Judge, Kind};
 use playground::section;
-use playground::stage::Stage;
+use playground::stage::{NodeProcess, Stage};
 use sqlx::{Connection, PgConnection};
 
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -117,12 +117,7 @@ async fn before(kind: Kind, settings: &[Setting], length: Duration) -> anyhow::R
     let (from, began) = (judge.counts(), Instant::now());
     tokio::time::sleep(length).await;
     let (to, seconds) = (judge.counts(), began.elapsed().as_secs_f64());
-    for node in nodes {
-        let name = node.name.clone();
-        if !node.stop().await? {
-            bail!("node {name} did not end well");
-        }
-    }
+    NodeProcess::stop_all(nodes).await?;
     database.close().await?;
     drop(judge);
     stage.strike().await?;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use playground::bank::Ledger;
 use playground::judge::{JudgedPeriod, JudgedSpan, LimitPromise, judge};
 use playground::stage::{ANY, NodeProcess, Stage};
@@ -252,12 +252,7 @@ impl Rig {
 
     /// Stops everything and compares the rows with the bank's ledger.
     pub async fn finish(self) -> anyhow::Result<Verdict> {
-        for node in self.nodes {
-            let name = node.name.clone();
-            if !node.stop().await? {
-                bail!("node {name} did not end well");
-            }
-        }
+        NodeProcess::stop_all(self.nodes).await?;
         let mut connection = PgConnection::connect(&self.stage.database_url()).await?;
         let rows: Vec<(String, String)> = sqlx::query_as("select refund_ref, state from refundd.refunds")
             .fetch_all(&mut connection)

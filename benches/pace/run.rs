@@ -6,7 +6,6 @@ use anyhow::{Context, bail};
 use futures_util::future::try_join_all;
 use playground::load::redis_calls;
 use playground::stage::{NodeProcess, Stage};
-use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -43,7 +42,7 @@ pub async fn run(case: Case) -> anyhow::Result<Measured> {
         ..Inside::default()
     };
     nodes::counted(&nodes, &mut inside).await?;
-    stop(nodes).await?;
+    NodeProcess::stop_all(nodes).await?;
     drop(witness);
     let ledger = stage.bank.ledger();
     let mut measured = Measured::of(case, &ledger, CHANNEL, from_us, to_us)?;
@@ -65,17 +64,4 @@ async fn reading(stage: &Stage) -> anyhow::Result<(i64, u64, usize)> {
     let calls = redis_calls(&stage.redis.url()).await?;
     let arrived = stage.bank.look(|l| l.arrivals(CHANNEL).count());
     Ok((now_us(), calls, arrived))
-}
-
-pub async fn stop(nodes: Vec<NodeProcess>) -> anyhow::Result<()> {
-    for node in &nodes {
-        node.signal(Signal::TERM)?;
-    }
-    for node in nodes {
-        let name = node.name.clone();
-        if !node.stop().await? {
-            bail!("node {name} did not end well");
-        }
-    }
-    Ok(())
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use futures_util::future::try_join_all;
 use playground::bank::Ledger;
-use playground::stage::Stage;
+use playground::stage::{NodeProcess, Stage};
 use sqlx::{Connection, PgConnection};
 
 use super::nodes::{self, Counter};
-use super::run::{ANY, stop};
+use super::run::ANY;
 
 const PERMITS: u32 = 30;
 const KINDS: [&str; 2] = ["paced", "sliding_log"];
@@ -63,7 +63,7 @@ pub async fn run() -> anyhow::Result<bool> {
             .await?;
     let unused =
         nodes::sums(&nodes, &Counter { metric: "refundd_permits_unused_total{", label: "reason=\"" }).await?;
-    stop(nodes).await?;
+    NodeProcess::stop_all(nodes).await?;
     let ledger = stage.bank.ledger();
     println!("ten channels at {PERMITS} a second for {seconds} s, load average {}", range(&loads));
     let mut is_kept = true;

@@ -98,8 +98,27 @@ impl NodeProcess {
 
     /// Sends SIGTERM and waits. Returns whether the node ended with success; false also when it had to be killed
     /// after one minute.
-    pub async fn stop(mut self) -> anyhow::Result<bool> {
+    pub async fn stop(self) -> anyhow::Result<bool> {
         self.signal(Signal::TERM)?;
+        self.end().await
+    }
+
+    /// Stops all these nodes at the same time. Fails if one of them did not end with success.
+    pub async fn stop_all(nodes: Vec<NodeProcess>) -> anyhow::Result<()> {
+        for node in &nodes {
+            node.signal(Signal::TERM)?;
+        }
+        for node in nodes {
+            let name = node.name.clone();
+            if !node.end().await? {
+                bail!("node {name} did not end well");
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a node that was told to stop.
+    async fn end(mut self) -> anyhow::Result<bool> {
         let began = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
