@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 
 use super::{Api, Problem, Who};
 use crate::refund::ChannelName;
+use crate::refund::draft::FieldError;
 
 /// Refuses a channel that no node ever ran, or that the caller does not have. An empty list would look as if nothing had
 /// happened there.
@@ -13,6 +14,19 @@ pub(super) async fn exists(api: &Api, who: &Who, channel: Option<&str>) -> Resul
     let Some(name) = channel else { return Ok(()) };
     let is_there = who.has_channel(name) && api.node.store.is_channel(name).await?;
     if is_there { Ok(()) } else { Err(no_such_channel(name)) }
+}
+
+/// The channel that the field of a page's filter names; `None` if the field is empty. Refuses what [`exists`] refuses.
+pub(super) async fn in_filter(api: &Api, who: &Who, text: &str) -> Result<Option<String>, Problem> {
+    let channel = match text.trim() {
+        "" => None,
+        name => Some(ChannelName::new(name).map_err(|bad| {
+            Problem::invalid(vec![FieldError::new("channel", Some(&name.into()), bad.to_string())])
+        })?),
+    };
+    let channel = channel.map(String::from);
+    exists(api, who, channel.as_deref()).await?;
+    Ok(channel)
 }
 
 /// The name in a path. One that is no text names no channel.

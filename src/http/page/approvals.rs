@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::named_channel::exists;
+use super::super::named_channel::in_filter;
 use super::super::proposals::{OpinionResult, OpinionResults, carry_out, read_approvals, read_withdrawals};
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
@@ -19,7 +19,7 @@ use super::story::{self, READ_LINES};
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
 use crate::refund::draft::FieldError;
-use crate::refund::{ChannelName, ProposalId, RefundId};
+use crate::refund::{ProposalId, RefundId};
 use crate::store::{Evidence, ProposalFilter, WaitingProposal};
 
 /// Proposals on one page.
@@ -43,15 +43,9 @@ pub(in crate::http) async fn show(
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(wanted) = query?;
-    let channel = match wanted.channel.trim() {
-        "" => None,
-        name => Some(ChannelName::new(name).map_err(|bad| {
-            Problem::invalid(vec![FieldError::new("channel", Some(&name.into()), bad.to_string())])
-        })?),
-    };
-    exists(&api, &who, channel.as_ref().map(ChannelName::as_str)).await?;
+    let channel = in_filter(&api, &who, &wanted.channel).await?;
     let filter = ProposalFilter {
-        channel: channel.as_ref().map(ToString::to_string),
+        channel,
         after: (wanted.after > 0).then_some(ProposalId(wanted.after)),
         limit: MOST,
         ..ProposalFilter::of(who.channels())

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::super::named_channel::exists;
+use super::super::named_channel::in_filter;
 use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::FormKey;
@@ -20,8 +20,7 @@ use super::story::{self, READ_LINES, is_cut};
 use super::watch::patience;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
-use crate::refund::draft::FieldError;
-use crate::refund::{ChannelName, Refund, RefundId, State as RefundState};
+use crate::refund::{Refund, RefundId, State as RefundState};
 use crate::store::{Evidence, ProposalFilter, ReviewFilter, WaitingProposal};
 pub(in crate::http) use decide::decide;
 
@@ -55,15 +54,9 @@ pub(in crate::http) async fn show(
     query: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(wanted) = query?;
-    let channel = match wanted.channel.trim() {
-        "" => None,
-        name => Some(ChannelName::new(name).map_err(|bad| {
-            Problem::invalid(vec![FieldError::new("channel", Some(&name.into()), bad.to_string())])
-        })?),
-    };
-    exists(&api, &who, channel.as_ref().map(ChannelName::as_str)).await?;
+    let channel = in_filter(&api, &who, &wanted.channel).await?;
     let filter = ReviewFilter {
-        channel: channel.as_ref().map(ToString::to_string),
+        channel,
         channels: who.channels(),
         after: (wanted.after > 0).then_some(RefundId(wanted.after)),
         most: MOST,
