@@ -15,7 +15,7 @@ use super::super::proposals::{OpinionResult, OpinionResults, carry_out, read_app
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::parts::{cell, count, foreign, head, news, state, time, whole};
-use super::story::{self, READ_LINES};
+use super::story;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
 use crate::refund::draft::FieldError;
@@ -93,10 +93,7 @@ async fn read(api: &Api, filter: &ProposalFilter) -> Result<Read, Problem> {
     let store = &api.node.store;
     let proposals = store.proposals(filter).await?;
     let ids: Vec<RefundId> = proposals.iter().map(|one| one.proposal.refund_id).collect();
-    let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
-    for (id, one) in store.evidence_of(&ids, READ_LINES).await? {
-        evidence.entry(id).or_default().push(one);
-    }
+    let evidence = story::last_lines(store, &ids).await?;
     Ok((proposals, evidence))
 }
 

@@ -16,7 +16,7 @@ use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::FormKey;
 use super::parts::{cell, count, foreign, head, news, reason, span, state, time};
-use super::story::{self, READ_LINES, is_cut};
+use super::story::{self, is_cut};
 use super::watch::patience;
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
@@ -74,11 +74,7 @@ pub(in crate::http) async fn show(
         let read = async move {
             let refunds = node.store.in_review(&filter).await?;
             let ids: Vec<RefundId> = refunds.iter().map(|refund| refund.id).collect();
-            let all = node.store.evidence_of(&ids, READ_LINES).await?;
-            let mut evidence: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
-            for (id, one) in all {
-                evidence.entry(id).or_default().push(one);
-            }
+            let evidence = story::last_lines(&node.store, &ids).await?;
             let about = ProposalFilter { refunds: Some(ids), limit: MOST, ..ProposalFilter::of(channels) };
             let proposals = node.store.proposals(&about).await?;
             let proposed = node.store.count_proposals().await?;

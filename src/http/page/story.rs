@@ -1,12 +1,15 @@
 //! A refund's story: what happened to it and to its channel, in order, with every request to the bank and its answer.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::events::{by, kind};
 use super::parts::{Tone, badge, count, exact, foreign, state, time, with_times};
 use crate::desk::story::{Happening, HappeningKind, Story};
-use crate::store::{Event, Evidence, EvidenceKind, FirstByte};
+use crate::refund::RefundId;
+use crate::store::{Event, Evidence, EvidenceKind, FirstByte, Store, StoreError};
 
 /// The story, oldest first.
 pub(super) fn story(story: &Story, events: &[Event]) -> Markup {
@@ -61,11 +64,23 @@ fn of_channel(event: &Event) -> Markup {
 /// Lines of one refund's journal in a list; its own page has all.
 const MOST_LINES: u32 = 10;
 /// Lines to read for [`evidence`]: one more says that there are more.
-pub(super) const READ_LINES: u32 = MOST_LINES + 1;
+const READ_LINES: u32 = MOST_LINES + 1;
 
 /// Whether a refund has more lines than [`evidence`] shows, and perhaps more than these.
 pub(super) fn is_cut(lines: &[Evidence]) -> bool {
     lines.len() > MOST_LINES as usize
+}
+
+/// The last lines of the journal about each of these refunds, at most [`READ_LINES`] of each, oldest first.
+pub(super) async fn last_lines(
+    store: &Store,
+    refunds: &[RefundId],
+) -> Result<HashMap<RefundId, Vec<Evidence>>, StoreError> {
+    let mut lines: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
+    for (id, line) in store.evidence_of(refunds, READ_LINES).await? {
+        lines.entry(id).or_default().push(line);
+    }
+    Ok(lines)
 }
 
 /// The last lines of the journal about a refund, folded away. `lines` has at most [`READ_LINES`].
