@@ -41,6 +41,17 @@ pub fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
+/// A CSV file with these lines under the usual columns.
+pub fn csv_file(lines: &[&str]) -> tempfile::NamedTempFile {
+    let mut csv = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
+    writeln!(csv, "refund_ref,channel,payment_ref,amount_minor,currency").unwrap();
+    for line in lines {
+        writeln!(csv, "{line}").unwrap();
+    }
+    csv.flush().unwrap();
+    csv
+}
+
 #[test]
 fn help_names_every_command() {
     let output = Command::new(env!("CARGO_BIN_EXE_refundd")).arg("--help").output().unwrap();

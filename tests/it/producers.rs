@@ -3,14 +3,12 @@
 mod amounts;
 mod repeats;
 
-use std::io::Write;
-
 use refundd::refund::State;
 use sqlx::{Connection, Executor, PgConnection};
 
 use crate::attacks::are_refused;
 use crate::chain::owned;
-use crate::cli::{file, refundd, text};
+use crate::cli::{csv_file, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until};
@@ -223,11 +221,7 @@ async fn nodes_under_their_role_work_beside_bound_producers() {
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     run(&mut shop, &insert("S-1", "acme")).await;
     let config = file(&scratch.file("a", UNLIMITED));
-    let mut rows = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
-    rows.write_all(
-        b"refund_ref,channel,payment_ref,amount_minor,currency\nI-1,acme,P-1,5,EUR\nI-2,acme,P-2,5,EUR\n",
-    )
-    .unwrap();
+    let rows = csv_file(&["I-1,acme,P-1,5,EUR", "I-2,acme,P-2,5,EUR"]);
     let imported = text(&refundd(config.path(), &["import", rows.path().to_str().unwrap()]));
     assert!(imported.contains("2 saved, 0 were saved before, 0 refused"), "{imported}");
     until("all are settled", async || scratch.count(State::Succeeded).await == 3).await;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use refundd::refund::State;
 
-use super::{file, refundd, text};
+use super::{csv_file, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::terminal::on_a_terminal;
 use crate::harness::{Scratch, TestNode, within};
@@ -103,28 +103,14 @@ async fn a_file_for_a_channel_that_takes_no_more_is_refused_line_by_line() {
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     node.stop().await;
     let config = file(&scratch.file("a", UNLIMITED));
-    let csv =
-        "refund_ref,channel,payment_ref,amount_minor,currency\nR-1,acme,P-1,5,EUR\nR-2,acme,P-2,5,EUR\n";
-    let mut lines = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
-    lines.write_all(csv.as_bytes()).unwrap();
-    let path = lines.path().to_str().unwrap();
+    let csv = csv_file(&["R-1,acme,P-1,5,EUR", "R-2,acme,P-2,5,EUR"]);
+    let path = csv.path().to_str().unwrap();
     for closed in ["max_backlog = 1, full_since = now()", "full_since = null, retired_at = now()"] {
         scratch.sql(&format!("update refundd.channels set {closed}")).await;
         let refused = refundd(config.path(), &["import", path]);
         assert_eq!(String::from_utf8_lossy(&refused.stdout), "0 saved, 0 were saved before, 2 refused\n");
     }
     assert_eq!(scratch.number("select count(*) from refundd.refunds").await, 0);
-}
-
-/// A CSV file with these lines under the usual columns.
-fn csv_file(lines: &[&str]) -> tempfile::NamedTempFile {
-    let mut csv = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
-    writeln!(csv, "refund_ref,channel,payment_ref,amount_minor,currency").unwrap();
-    for line in lines {
-        writeln!(csv, "{line}").unwrap();
-    }
-    csv.flush().unwrap();
-    csv
 }
 
 #[tokio::test]

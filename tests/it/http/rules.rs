@@ -1,12 +1,10 @@
 //! Rules that changed after a refund was saved, and rules that nodes do not have in common.
 
-use std::io::Write;
-
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use sqlx::Executor;
 
-use crate::cli::{file, refundd, text};
+use crate::cli::{csv_file, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::{Answer, refund};
 use crate::harness::{Scratch, TestNode, until};
@@ -103,11 +101,7 @@ async fn a_card_number_that_only_this_nodes_file_accepts_is_refused_alone_and_by
     assert_eq!(statuses(&batch), [422, 201, 409, 201], "{batch:?}");
     assert_eq!(batch.json()[0]["errors"][0]["field"], "payment_ref", "{batch:?}");
     let config = file(&scratch.file("a", &accepted));
-    let mut rows = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
-    rows.write_all(
-        b"refund_ref,channel,payment_ref,amount_minor,currency\nI-1,acme,4111111111111111,1,EUR\nI-2,acme,P-2,1,EUR\n",
-    )
-    .unwrap();
+    let rows = csv_file(&["I-1,acme,4111111111111111,1,EUR", "I-2,acme,P-2,1,EUR"]);
     let path = rows.path().to_str().unwrap();
     for (args, says) in [
         (&["import", "--dry-run", path][..], "1 would be refused"),
@@ -157,11 +151,7 @@ async fn a_refund_that_only_the_database_refuses_fails_alone_and_with_the_databa
         assert!(why["message"].to_string().contains("a newer rule refuses bad-3"), "{batch:?}");
     }
     let config = file(&scratch.file("a", UNLIMITED));
-    let mut rows = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
-    rows.write_all(
-        b"refund_ref,channel,payment_ref,amount_minor,currency\nI-1,acme,P-1,1,EUR\nbad-5,acme,P-2,1,EUR\nI-2,acme,P-3,1,EUR\n",
-    )
-    .unwrap();
+    let rows = csv_file(&["I-1,acme,P-1,1,EUR", "bad-5,acme,P-2,1,EUR", "I-2,acme,P-3,1,EUR"]);
     let imported = text(&refundd(config.path(), &["import", rows.path().to_str().unwrap()]));
     assert!(imported.contains("2 saved, 0 were saved before, 1 refused"), "{imported}");
     assert!(imported.contains("line 3: the database refuses it: a newer rule refuses bad-5"), "{imported}");

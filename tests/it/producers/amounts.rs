@@ -1,12 +1,10 @@
 //! The highest amount of a channel, at every door.
 
-use std::io::Write;
-
 use refundd::refund::State;
 
 use super::{insert, run, two_producers};
 use crate::attacks::are_refused;
-use crate::cli::{file, refundd, text};
+use crate::cli::{csv_file, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::refund;
 use crate::harness::{Scratch, TestNode, until};
@@ -37,11 +35,7 @@ async fn an_amount_above_the_published_bound_is_refused_also_where_the_file_does
         batch.json().as_array().unwrap().iter().map(|item| item["status"].clone()).collect();
     assert_eq!(statuses[1..], [201, 201], "{}", batch.text);
     let config = file(&scratch.file("b", &other));
-    let mut rows = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
-    rows.write_all(
-        b"refund_ref,channel,payment_ref,amount_minor,currency\nI-1,acme,P-1,501,EUR\nI-2,acme,P-2,500,EUR\n",
-    )
-    .unwrap();
+    let rows = csv_file(&["I-1,acme,P-1,501,EUR", "I-2,acme,P-2,500,EUR"]);
     let path = rows.path().to_str().unwrap();
     for (args, says) in [
         (&["import", "--dry-run", path][..], "1 would be refused"),
@@ -100,9 +94,7 @@ async fn an_amount_above_the_channels_bound_is_refused_at_every_door() {
         "{}",
         text(&enqueued)
     );
-    let mut rows = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
-    rows.write_all(b"refund_ref,channel,payment_ref,amount_minor,currency\nI-1,acme,P-1,90001,JPY\nI-2,acme,P-2,90000,JPY\n")
-        .unwrap();
+    let rows = csv_file(&["I-1,acme,P-1,90001,JPY", "I-2,acme,P-2,90000,JPY"]);
     let imported = text(&refundd(config.path(), &["import", rows.path().to_str().unwrap()]));
     assert!(imported.contains("1 saved, 0 were saved before, 1 refused"), "{imported}");
 

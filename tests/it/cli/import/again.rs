@@ -1,7 +1,6 @@
 //! `refundd import` of a file whose refunds are saved already, or may be.
 
-use super::csv_file;
-use crate::cli::{file, refundd, text};
+use crate::cli::{csv_file, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::Scratch;
 

@@ -2,8 +2,7 @@
 
 use std::io::Write;
 
-use super::csv_file;
-use crate::cli::{file, refundd, text};
+use crate::cli::{csv_file, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::Scratch;
 
