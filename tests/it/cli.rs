@@ -41,6 +41,11 @@ pub fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
+/// The arguments of a command line; none of them has a space.
+pub fn arguments(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
 /// A CSV file with these lines under the usual columns.
 pub fn csv_file(lines: &[&str]) -> tempfile::NamedTempFile {
     let mut csv = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
@@ -122,36 +127,16 @@ async fn enqueue_status_pause_review_and_resume_do_what_they_say() {
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     let config = file(&scratch.file("a", UNLIMITED));
     let run = |args: &[&str]| refundd(config.path(), args);
-    let enqueue = [
-        "enqueue",
-        "--refund-ref",
-        "R-1",
-        "--channel",
-        "acme",
-        "--payment-ref",
-        "P-1",
-        "--amount-minor",
-        "1250",
-        "--currency",
-        "EUR",
-    ];
+    let enqueue = arguments(
+        "enqueue --refund-ref R-1 --channel acme --payment-ref P-1 --amount-minor 1250 --currency EUR",
+    );
     let saved = run(&enqueue);
     assert!(saved.status.success() && text(&saved).contains("Saved as refund 1"), "{}", text(&saved));
     let again = run(&enqueue);
     assert!(again.status.success() && text(&again).contains("Already saved as refund 1"), "{}", text(&again));
-    let bad = run(&[
-        "enqueue",
-        "--refund-ref",
-        "R-2",
-        "--channel",
-        "acme",
-        "--payment-ref",
-        "P",
-        "--amount-minor",
-        "12.50",
-        "--currency",
-        "EU",
-    ]);
+    let bad = run(&arguments(
+        "enqueue --refund-ref R-2 --channel acme --payment-ref P --amount-minor 12.50 --currency EU",
+    ));
     assert_eq!(bad.status.code(), Some(1));
     assert!(text(&bad).contains("--amount-minor") && text(&bad).contains("--currency"), "{}", text(&bad));
 

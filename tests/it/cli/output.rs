@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::process::{Command, Stdio};
 
-use super::{file, refundd, text};
+use super::{arguments, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::servers::SERVERS;
 use crate::harness::terminal::on_a_terminal;
@@ -244,22 +244,10 @@ async fn an_amount_with_a_fraction_is_said_to_have_one() {
     node.stop().await;
     let config = file(&scratch.file("a", UNLIMITED));
     for (amount, words) in [("12.50", "12.50 EUR is 1250"), ("twelve", "is no number")] {
-        let output = refundd(
-            config.path(),
-            &[
-                "enqueue",
-                "--refund-ref",
-                "R-1",
-                "--channel",
-                "acme",
-                "--payment-ref",
-                "P-1",
-                "--amount-minor",
-                amount,
-                "--currency",
-                "EUR",
-            ],
+        let enqueue = format!(
+            "enqueue --refund-ref R-1 --channel acme --payment-ref P-1 --amount-minor {amount} --currency EUR"
         );
+        let output = refundd(config.path(), &arguments(&enqueue));
         let said = text(&output);
         assert!(
             said.contains("--amount-minor") && said.contains(words) && !said.contains("a string"),

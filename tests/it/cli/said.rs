@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::json;
 
-use super::{file, refundd, text};
+use super::{arguments, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, TestNode, node::refund};
 
@@ -80,21 +80,10 @@ async fn a_conflict_names_the_fields_that_differ_and_no_value_that_may_be_privat
     let config = file(&scratch.file("a", UNLIMITED));
     let lines = csv(&["R-1,acme,PAY-PRIVATE,1300,EUR,\"{\"\"iban\"\": \"\"DE11 SECRET\"\"}\""]);
     let path = lines.path().to_str().unwrap();
-    let enqueue = [
-        "enqueue",
-        "--refund-ref",
-        "R-1",
-        "--channel",
-        "acme",
-        "--payment-ref",
-        "PAY-PRIVATE",
-        "--amount-minor",
-        "1300",
-        "--currency",
-        "EUR",
-        "--payload",
-        r#"{"iban": "DE11 SECRET"}"#,
-    ];
+    let mut enqueue = arguments(
+        "enqueue --refund-ref R-1 --channel acme --payment-ref PAY-PRIVATE --amount-minor 1300 --currency EUR",
+    );
+    enqueue.extend(["--payload", r#"{"iban": "DE11 SECRET"}"#]);
     for (door, said) in [
         ("POST", answer.text.clone()),
         ("batch", batch),

@@ -4,7 +4,7 @@ use refundd::refund::State;
 
 use super::{insert, run, two_producers};
 use crate::attacks::are_refused;
-use crate::cli::{csv_file, file, refundd, text};
+use crate::cli::{arguments, csv_file, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::refund;
 use crate::harness::{Scratch, TestNode, until};
@@ -73,22 +73,8 @@ async fn an_amount_above_the_channels_bound_is_refused_at_every_door() {
         batch.json().as_array().unwrap().iter().map(|item| item["status"].clone()).collect();
     assert_eq!(statuses, [422, 201, 422], "{}", batch.text);
     let config = file(&scratch.file("a", &bounded));
-    let enqueued = refundd(
-        config.path(),
-        &[
-            "enqueue",
-            "--refund-ref",
-            "E-1",
-            "--channel",
-            "acme",
-            "--payment-ref",
-            "P",
-            "--amount-minor",
-            "501",
-            "--currency",
-            "EUR",
-        ],
-    );
+    let enqueue = "enqueue --refund-ref E-1 --channel acme --payment-ref P --amount-minor 501 --currency EUR";
+    let enqueued = refundd(config.path(), &arguments(enqueue));
     assert!(
         text(&enqueued).contains("--amount-minor 501: is more than the `max_amount_minor` of"),
         "{}",

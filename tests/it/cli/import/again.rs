@@ -1,6 +1,6 @@
 //! `refundd import` of a file whose refunds are saved already, or may be.
 
-use crate::cli::{csv_file, file, refundd, text};
+use crate::cli::{arguments, csv_file, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::Scratch;
 
@@ -69,7 +69,7 @@ async fn a_line_that_is_saved_is_not_refused_after_the_rules_became_stricter() {
         let args = format!(
             "enqueue --refund-ref {refund_ref} --channel acme --payment-ref P-2 --amount-minor 3000 --currency EUR"
         );
-        refundd(strict.path(), &args.split(' ').collect::<Vec<_>>())
+        refundd(strict.path(), &arguments(&args))
     };
     let again = enqueue("N-2");
     assert!(again.status.success() && text(&again).contains("Already saved as refund 1"), "{}", text(&again));
