@@ -11,7 +11,8 @@ use crate::harness::{NodeProcess, Scratch, TestNode, within};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn limited(permits: u32) -> String {
+/// A channel whose one limit is so many permits a second.
+pub fn limited(permits: u32) -> String {
     format!(
         r#"
 [limit.acme]

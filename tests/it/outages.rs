@@ -16,6 +16,7 @@ use refundd::daemon::Daemon;
 use refundd::refund::State;
 use sqlx::Executor;
 
+use crate::cluster;
 use crate::harness::http::get;
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until, within};
@@ -24,20 +25,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const PERMITS: u32 = 50;
 
 fn limited() -> String {
-    format!(
-        r#"
-[limit.acme]
-permits = {PERMITS}
-per = "1s"
-lateness = "100ms"
-[channel.acme]
-endpoint = "http://{{bank}}/acme/refunds"
-limits = ["acme"]
-max_in_flight = 100
-timeout = "2s"
-connect_timeout = "1s"
-"#
-    )
+    cluster::limited(PERMITS)
 }
 
 /// Waits until more has arrived at the bank than by now, for at most the promised time.
