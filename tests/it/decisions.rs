@@ -27,6 +27,16 @@ pub async fn shown(scratch: &Scratch, sends: usize) {
     .await;
 }
 
+/// A refund in review after a send that may have been executed, and its node.
+pub async fn one_in_review() -> (Scratch, TestNode) {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays_but_says_500());
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 1).await;
+    shown(&scratch, 1).await;
+    (scratch, node)
+}
+
 pub async fn version(node: &TestNode, id: i64) -> i64 {
     node.get(&format!("/v1/refunds/{id}")).await.json()["version"].as_i64().unwrap()
 }
@@ -53,11 +63,7 @@ async fn result(node: &TestNode, decision: &Value) -> String {
 
 #[tokio::test]
 async fn a_repeated_decision_does_not_send_again() {
-    let scratch = Scratch::new().await;
-    scratch.bank.then("acme", Step::pays_but_says_500());
-    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    scratch.insert("acme", "R-", 1).await;
-    shown(&scratch, 1).await;
+    let (scratch, node) = one_in_review().await;
     let decision = again(1, version(&node, 1).await);
     assert_eq!(result(&node, &decision).await, "decided");
     shown(&scratch, 2).await;
@@ -106,11 +112,7 @@ async fn of_two_people_who_decide_at_once_one_is_told_that_it_is_done() {
 
 #[tokio::test]
 async fn a_decision_without_versions_is_refused_with_the_way_out_unless_it_says_succeeded() {
-    let scratch = Scratch::new().await;
-    scratch.bank.then("acme", Step::pays_but_says_500());
-    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    scratch.insert("acme", "R-", 1).await;
-    shown(&scratch, 1).await;
+    let (scratch, node) = one_in_review().await;
     for state in ["ready", "failed", "cancelled"] {
         let refused = node
             .post("/v1/review", &json!({ "ids": [1], "state": state, "reason": "seen", "by": "ann" }))
@@ -224,12 +226,8 @@ async fn a_cancellation_that_names_a_version_is_refused_once_the_refund_has_move
 
 #[tokio::test]
 async fn the_command_decides_only_on_versions_that_were_named() {
-    let scratch = Scratch::new().await;
-    scratch.bank.then("acme", Step::pays_but_says_500());
-    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let (scratch, node) = one_in_review().await;
     let config = file(&scratch.file("a", UNLIMITED));
-    scratch.insert("acme", "R-", 1).await;
-    shown(&scratch, 1).await;
     let seen = format!("1@{}", version(&node, 1).await);
     assert!(text(&refundd(config.path(), &["review"])).contains(&seen));
     let settle = |id: &str, more: &[&str]| {

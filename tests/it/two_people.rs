@@ -8,7 +8,6 @@ mod races;
 mod reopened;
 mod shown;
 
-use playground::bank::Step;
 use refundd::refund::{ProposalId, RefundId, State};
 use refundd::store::{
     Approved, Decided, Decision, Evidence, EvidenceKind, Proposal, ProposalEnd, SecondOpinion, Withdrawn,
@@ -17,9 +16,9 @@ use serde_json::json;
 use sqlx::{Connection, PgConnection, Row};
 
 use crate::cli::{file, refundd, text};
-use crate::decisions::{again, shown, version};
+use crate::decisions::{again, one_in_review, shown, version};
 use crate::dispatch::UNLIMITED;
-use crate::harness::{Scratch, TestNode};
+use crate::harness::Scratch;
 
 /// The version of a refund that [`uncertain`] made.
 const SEEN: i32 = 3;
@@ -71,12 +70,8 @@ fn people(journal: &[Evidence]) -> Vec<(&str, &str, Option<&str>)> {
 
 #[tokio::test]
 async fn ready_after_an_uncertain_send_needs_two_people_at_every_door() {
-    let scratch = Scratch::new().await;
-    scratch.bank.then("acme", Step::pays_but_says_500());
-    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let (scratch, node) = one_in_review().await;
     let config = file(&scratch.file("a", UNLIMITED));
-    scratch.insert("acme", "R-", 1).await;
-    shown(&scratch, 1).await;
     let seen = version(&node, 1).await;
     // HTTP.
     let proposed = node.post("/v1/review", &again(1, seen)).await.json();

@@ -5,17 +5,13 @@ use refundd::refund::{RefundId, State};
 use refundd::store::{Decided, Decision};
 use serde_json::json;
 
-use super::{again, result, shown, version};
+use super::{again, one_in_review, result, shown, version};
 use crate::dispatch::{UNLIMITED, impatient};
 use crate::harness::{Scratch, TestNode, until};
 
 #[tokio::test]
 async fn what_may_have_been_executed_is_sent_again_only_when_somebody_confirms_that_it_was_not() {
-    let scratch = Scratch::new().await;
-    scratch.bank.then("acme", Step::pays_but_says_500());
-    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    scratch.insert("acme", "R-", 1).await;
-    shown(&scratch, 1).await;
+    let (scratch, node) = one_in_review().await;
     let unconfirmed = |version: i64| {
         let mut decision = again(1, version);
         decision.as_object_mut().unwrap().remove("confirm");

@@ -1,21 +1,15 @@
 //! Decisions on a terminal: the command shows what it decides on, and asks.
 
-use playground::bank::Step;
 use serde_json::{Value, json};
 
-use super::{again, result, shown, version};
+use super::{again, one_in_review, result, version};
 use crate::cli::file;
 use crate::dispatch::UNLIMITED;
-use crate::harness::{Scratch, TestNode};
 
 #[tokio::test]
 async fn on_a_terminal_the_command_shows_what_it_decides_on_and_asks() {
-    let scratch = Scratch::new().await;
-    scratch.bank.then("acme", Step::pays_but_says_500());
-    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let (scratch, node) = one_in_review().await;
     let config = file(&scratch.file("a", UNLIMITED));
-    scratch.insert("acme", "R-", 1).await;
-    shown(&scratch, 1).await;
     let seen = version(&node, 1).await;
     let (program, config) = (env!("CARGO_BIN_EXE_refundd"), config.path().display().to_string());
     // util-linux's script gives it a terminal; `meanwhile` is done between the question and the answer.
