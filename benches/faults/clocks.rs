@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use playground::RedisOptions;
-use playground::rule::{TestRule, channel};
 
 use crate::load::{Load, alone, now_us, pause};
 use crate::plan::Plan;
@@ -15,13 +14,9 @@ const FARTHEST: SignedDuration = SignedDuration::from_millis(4_200);
 const FAR_OFF: SignedDuration = SignedDuration::from_secs(60);
 
 pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
-    let names: Vec<&'static str> = plan.algorithms.iter().map(|a| a.name()).collect();
-    let file: String = plan
-        .algorithms
-        .iter()
-        .map(|a| TestRule::usual(*a).section(a.name()) + &channel(a.name(), a.name()))
-        .collect();
-    let load = Load::start(&names, &file, &RedisOptions { clock: true, ..RedisOptions::default() }).await?;
+    let names = plan.names();
+    let load =
+        Load::start(&names, &plan.file(), &RedisOptions { clock: true, ..RedisOptions::default() }).await?;
     let redis = load.redis.primary();
     let mut dice = plan.dice();
     let (began, mut faults, mut stalled) = (Instant::now(), Vec::new(), false);

@@ -3,31 +3,21 @@
 use std::time::Instant;
 
 use playground::RedisOptions;
-use playground::rule::{TestRule, channel};
 
 use crate::load::{Load, alone, now_us, pause};
-use crate::plan::Plan;
+use crate::plan::{Plan, Rounds};
 use crate::report::{Fault, Part, Subject};
 
 const KINDS: [&str; 5] = ["flush", "kill", "old snapshot", "promotion", "split"];
 
 pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
-    let names: Vec<&'static str> = plan.algorithms.iter().map(|a| a.name()).collect();
-    let file: String = plan
-        .algorithms
-        .iter()
-        .map(|a| TestRule::usual(*a).section(a.name()) + &channel(a.name(), a.name()))
-        .collect();
-    let load = Load::start(&names, &file, &RedisOptions::default()).await?;
+    let names = plan.names();
+    let load = Load::start(&names, &plan.file(), &RedisOptions::default()).await?;
     let mut dice = plan.dice();
     let (began, mut faults, mut stalled) = (Instant::now(), Vec::new(), false);
-    let mut round: Vec<&'static str> = Vec::new();
+    let mut rounds = Rounds::of(&KINDS);
     while plan.goes_on(began, faults.len()) {
-        let kind = round.pop().unwrap_or_else(|| {
-            round.extend(KINDS);
-            dice.shuffle(&mut round);
-            round.pop().unwrap_or(KINDS[0])
-        });
+        let kind = rounds.kind(&mut dice);
         let at_us = lose(&load, kind, &mut dice).await?;
         faults.push(Fault::now(kind, at_us));
         if !load.is_mended(&alone(&names), now_us()).await {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use playground::rule::TestAlgorithm;
+use playground::rule::{TestAlgorithm, TestRule, channel};
 
 pub const PARTS: [&str; 3] = ["losses", "clocks", "reloads"];
 
@@ -55,6 +55,18 @@ impl Plan {
         Ok(plan)
     }
 
+    /// The channels of a run. Each has the name of its algorithm.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.algorithms.iter().map(|a| a.name()).collect()
+    }
+
+    /// The sections of these channels, each with its usual limit.
+    pub fn file(&self) -> String {
+        let section =
+            |a: &TestAlgorithm| TestRule::usual(*a).section(a.name()) + &channel(a.name(), a.name());
+        self.algorithms.iter().map(section).collect()
+    }
+
     /// The random numbers of one part.
     pub fn dice(&self) -> fastrand::Rng {
         fastrand::Rng::with_seed(self.seed)
@@ -70,6 +82,27 @@ impl Plan {
     /// Whether a part that began at `began` and had this many faults goes on.
     pub fn goes_on(&self, began: Instant, faults: usize) -> bool {
         faults < Self::FAULTS && self.seconds.is_none_or(|seconds| began.elapsed() < seconds)
+    }
+}
+
+/// The kinds of faults of a part, in rounds. Each round has every kind once, in an order by chance.
+pub struct Rounds {
+    kinds: &'static [&'static str],
+    left: Vec<&'static str>,
+}
+
+impl Rounds {
+    pub fn of(kinds: &'static [&'static str]) -> Rounds {
+        Rounds { kinds, left: Vec::new() }
+    }
+
+    /// The kind of the next fault.
+    pub fn kind(&mut self, dice: &mut fastrand::Rng) -> &'static str {
+        if self.left.is_empty() {
+            self.left.extend(self.kinds);
+            dice.shuffle(&mut self.left);
+        }
+        self.left.pop().unwrap_or(self.kinds[0])
     }
 }
 

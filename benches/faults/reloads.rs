@@ -8,7 +8,7 @@ use playground::judge::{JudgedPeriod, LimitPromise};
 use playground::rule::{TestAlgorithm, TestRule, channel};
 
 use crate::load::{Load, now_us, pause};
-use crate::plan::Plan;
+use crate::plan::{Plan, Rounds};
 use crate::report::{Fault, Part, Subject};
 
 const SHARING: &str = "shared or not";
@@ -97,7 +97,7 @@ fn changed(rule: TestRule, kind: &str, dice: &mut fastrand::Rng) -> TestRule {
 }
 
 pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
-    let names: Vec<&'static str> = plan.algorithms.iter().map(|a| a.name()).collect();
+    let names = plan.names();
     let each = plan.algorithms.iter().map(|a| TestRule::usual(*a)).collect();
     let mut rules = Rules { names: names.clone(), each, shared: false };
     let mut subjects: Vec<(Vec<usize>, Vec<JudgedPeriod>)> = (0..names.len())
@@ -111,13 +111,9 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Part> {
     let load = Load::start(&names, &rules.file(), &RedisOptions::default()).await?;
     let mut dice = plan.dice();
     let (began, mut faults, mut stalled) = (Instant::now(), Vec::new(), false);
-    let mut round: Vec<&'static str> = Vec::new();
+    let mut rounds = Rounds::of(&KINDS);
     while plan.goes_on(began, faults.len()) {
-        let kind = round.pop().unwrap_or_else(|| {
-            round.extend(KINDS);
-            dice.shuffle(&mut round);
-            round.pop().unwrap_or(KINDS[0])
-        });
+        let kind = rounds.kind(&mut dice);
         let before = rules.clone();
         let touched: Vec<&'static str> =
             rules.change(kind, &mut dice).into_iter().map(|n| names[n]).collect();
