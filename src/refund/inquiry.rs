@@ -211,7 +211,11 @@ impl InquirySettlement {
             {
                 later()
             }
-            InquiryOutcome::SlowDown { retry_after } => stay(retry_after.unwrap_or(cool_down).max(FIRST)),
+            InquiryOutcome::SlowDown { retry_after } => {
+                // A refund with a planned inquiry goes to no person. So no wait may end after `SHOWN_AFTER`.
+                let left = SHOWN_AFTER.saturating_sub(inquiry.age + took);
+                stay(retry_after.unwrap_or(cool_down).min(left).max(FIRST))
+            }
             // `Unauthorised` also pauses the channel. A person who resumes the channel wants an answer soon.
             InquiryOutcome::Unauthorised | InquiryOutcome::HandedBack => stay(Duration::from_secs(1)),
         }

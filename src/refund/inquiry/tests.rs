@@ -93,6 +93,29 @@ fn after_a_week_a_person_decides() {
 }
 
 #[test]
+fn no_wait_that_a_bank_names_hides_a_refund_from_a_person() {
+    let asked_to_wait = InquiryOutcome::SlowDown { retry_after: Some(DAY) };
+    for state in [State::Unknown, State::Accepted] {
+        let next_in = |age: Duration| settle(&asked_to_wait, &inquiry(state, age), FINAL).inquire_in;
+        assert_eq!(next_in(6 * DAY), Some(DAY));
+        assert_eq!(next_in(7 * DAY - 60 * SECOND), Some(660 * SECOND));
+    }
+    // The time of the inquiry itself counts, and no wait is shorter than the first one.
+    let late = InquirySettlement::of(
+        &asked_to_wait,
+        &inquiry(State::Unknown, 7 * DAY - 60 * SECOND),
+        50 * SECOND,
+        FINAL,
+        &RetryPolicy::default(),
+        5 * SECOND,
+        0.5,
+    );
+    assert_eq!(late.inquire_in, Some(610 * SECOND));
+    let brief = InquiryOutcome::SlowDown { retry_after: Some(SECOND) };
+    assert_eq!(settle(&brief, &inquiry(State::Unknown, DAY), FINAL).inquire_in, Some(FIRST));
+}
+
+#[test]
 fn an_absent_refund_is_sent_again_only_while_sends_are_left() {
     let twelve = LeasedInquiry { attempts: 12, ..inquiry(State::Unknown, DAY) };
     let settled = settle(&InquiryOutcome::NotFound, &twelve, FINAL);
