@@ -12,6 +12,7 @@ mod clear_text;
 mod clock;
 mod clock_steps;
 mod counts;
+mod days;
 mod exchange;
 mod failing;
 mod filling;
@@ -37,7 +38,6 @@ use redis::{ErrorKind, ServerErrorKind, Value};
 
 use crate::channel::Channel;
 use crate::limiter::{Limit, Permit, Placement};
-use crate::lock::SharedLock;
 use clock::{Clock, ClockReading};
 pub use exchange::{Acquired, BucketDepth, End, LimitWait, Order, Purpose, StricterRule, Take, Yield};
 use exchange::{OpeningTimes, Sharing};
@@ -176,19 +176,6 @@ impl Bucket {
             tolerance,
             edges: Arc::default(),
         })
-    }
-
-    /// Sets where the days of a time zone begin, in us since 1970 and in order. All nodes must give the same ones.
-    /// Before the first call, no limit of that zone grants a permit: the scripts reply FORGOT.
-    pub fn share_edges(&self, zone: &str, edges_us: impl IntoIterator<Item = i64>) {
-        let edges: Vec<String> = edges_us.into_iter().map(|us| us.to_string()).collect();
-        self.edges.write_locked().insert(zone.to_owned(), edges.join(" "));
-    }
-
-    fn edges(&self, limit: &Limit) -> String {
-        let Some(zone) = limit.rule.zone() else { return String::new() };
-        let edges = self.edges.read_locked();
-        edges.get(zone).cloned().unwrap_or_default()
     }
 
     /// Sets the channels and limits of the configuration. In a cluster, their slot groups choose the hash tags of the

@@ -4,13 +4,14 @@
 //!
 //! The headers are those of the IETF draft "`RateLimit` header fields for HTTP" (httpapi-ratelimit-headers).
 
+mod quota;
 mod span;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -20,11 +21,12 @@ use super::body::{self, BodyKind};
 use super::problem::Away;
 use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::acquire::{self as permits_for_others, AcquireOutcome};
-use crate::limiter::{Limit, Permit, PermitNumber, Rule};
+use crate::limiter::{Limit, Permit, PermitNumber};
 use crate::logs::chain;
 use crate::node::restoring::ServerError;
 use crate::refund::card;
 use crate::refund::draft::FieldError;
+use quota::{rate_limit, reset, seconds};
 
 const MOST_BYTES: usize = 4096;
 /// One statement in Postgres writes all permits of a call, so their number is bounded.
@@ -86,7 +88,8 @@ pub(super) async fn acquire(
     match answer {
         Ok(AcquireOutcome::Granted { permits, left }) => {
             api.node.metrics.acquired(&limit.name, "granted", u64::from(wanted.permits));
-            let headers = rate_limit(limit, left, reset(&limit.rule, &permits, Timestamp::now()));
+            let day_of = |at_us| api.node.bucket.day_of(limit, at_us);
+            let headers = rate_limit(limit, left, reset(&limit.rule, &permits, Instant::now(), day_of));
             Ok((headers, Json(grant(limit, &permits))).into_response())
         }
         Ok(AcquireOutcome::Refused { retry_after, left }) => {
@@ -191,44 +194,12 @@ fn grant(limit: &Limit, permits: &[Permit]) -> Grant {
     }
 }
 
-/// The header `RateLimit-Policy` with quota and window, and `RateLimit` with what is left and for how many seconds.
-fn rate_limit(limit: &Limit, left: u64, reset: Duration) -> [(HeaderName, HeaderValue); 2] {
-    let (name, rule) = (&limit.name, &limit.rule);
-    let value = |text: String| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
-    [
-        (
-            HeaderName::from_static("ratelimit-policy"),
-            value(format!("\"{name}\";q={};w={}", rule.permits, seconds(rule.per))),
-        ),
-        (HeaderName::from_static("ratelimit"), value(format!("\"{name}\";r={left};t={}", seconds(reset)))),
-    ]
-}
-
-/// How long until the quota is whole again: the rest of a fixed window by this node's clock, and `per` for the other
-/// algorithms. The header is a hint; permits are counted by the clock of Redis.
-fn reset(rule: &Rule, permits: &[Permit], now: Timestamp) -> Duration {
-    let opens_us = permits.iter().find_map(|permit| Some(permit.span?.opens_us));
-    let (Some(_), Some(opens_us)) = (rule.window(), opens_us) else { return rule.per };
-    let now_us = now.as_microsecond();
-    let ends_us = match rule.zone() {
-        Some(_) => rule.days(now).into_iter().map(|(_, begins_us)| begins_us).find(|begins| *begins > now_us),
-        None => i64::try_from(rule.per.as_micros()).ok().map(|per| opens_us - opens_us.rem_euclid(per) + per),
-    };
-    ends_us.map_or(rule.per, |ends_us| Duration::from_micros(u64::try_from(ends_us - now_us).unwrap_or(0)))
-}
-
-/// Whole seconds, rounded up, at least 1.
-fn seconds(span: Duration) -> u32 {
-    let whole = span.as_secs() + u64::from(span.subsec_nanos() > 0);
-    u32::try_from(whole).unwrap_or(u32::MAX).max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::limiter::{Placement, Span};
+    use crate::limiter::Placement;
     use crate::refund::LimitName;
 
     fn limit() -> Limit {
@@ -261,34 +232,5 @@ mod tests {
         }
         let errors = read(&json!({ "permit": 1, "caller": "a b" })).unwrap_err();
         assert_eq!(errors.len(), 2, "{errors:?}");
-    }
-
-    #[test]
-    fn a_days_quota_is_whole_again_at_the_end_of_the_day_and_not_a_day_later() {
-        let at = |text: &str| -> Timestamp { text.parse().unwrap() };
-        let now = at("2026-03-29T20:30:00Z");
-        let permit = |opens: Timestamp| {
-            let (opens_us, here) = (opens.as_microsecond(), Instant::now());
-            Permit {
-                numbers: Vec::new(),
-                span: Some(Span::translate(opens_us, opens_us + 1, opens_us, here, here)),
-            }
-        };
-        let rest =
-            |rule: &str, opens: &str| reset(&rule.parse().unwrap(), &[permit(at(opens))], now).as_secs();
-        let day = r#"{"algorithm":"fixed_window","permits":20,"per_us":86400000000,"lateness_us":0}"#;
-        assert_eq!(rest(day, "2026-03-29T00:00:00Z"), 3 * 3600 + 1800);
-        // In Berlin this day has 23 hours.
-        let berlin = day.replace("\"lateness_us\":0", "\"lateness_us\":0,\"zone\":\"Europe/Berlin\"");
-        assert_eq!(rest(&berlin, "2026-03-28T23:00:00Z"), 3600 + 1800);
-        let log = day.replace("fixed_window", "sliding_log");
-        assert_eq!(rest(&log, "2026-03-29T00:00:00Z"), 86_400);
-    }
-
-    #[test]
-    fn the_headers_say_quota_window_and_what_is_left() {
-        let [(_, policy), (_, now)] = rate_limit(&limit(), 3, Duration::from_millis(200));
-        assert_eq!(policy, "\"acme\";q=20;w=2");
-        assert_eq!(now, "\"acme\";r=3;t=1");
     }
 }
