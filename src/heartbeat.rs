@@ -6,6 +6,7 @@
 //! It also reserves this node's shares of limits, once a second. That is no hint: a node uses no share that it could not
 //! reserve again within five seconds.
 
+mod days;
 mod lateness;
 mod peers;
 mod shares;
@@ -22,6 +23,7 @@ use crate::node::meter::Binds;
 use crate::node::running::Running;
 use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Liveness, NodeReport, Peers, RedisTime, ReservedShare, StoreError};
+use days::DaysDue;
 use lateness::{Certainty, Lateness};
 use peers::KnownPeers;
 
@@ -41,6 +43,9 @@ pub struct Heartbeat {
     locked_shares: Failing,
     /// The place among the limits with local shares at which the next heartbeat begins.
     shares_from: usize,
+    days: DaysDue,
+    /// Whether the days of time zones could not be published.
+    failing_days: Failing,
     /// The channels that something binds, as last reported.
     bound: HashSet<ChannelName>,
     /// Whether a report came before its time since the last regular one.
@@ -63,8 +68,6 @@ impl Heartbeat {
     /// Every fifth heartbeat carries the status report, which can be long. So does one heartbeat between two of these,
     /// after something began or ceased to bind a channel.
     const REPORT_EVERY: u32 = 5;
-    /// After this many heartbeats the node publishes the days of its time zones again. They reach three days ahead.
-    const PUBLISH_DAYS_EVERY: u32 = 1_800;
 
     pub fn new(node: Node, bucket: BucketKind) -> Self {
         Heartbeat {
@@ -77,6 +80,9 @@ impl Heartbeat {
             without_share: HashMap::new(),
             locked_shares: Failing::default(),
             shares_from: 0,
+            // A configuration's days are published before it is in force.
+            days: DaysDue::after_success(Instant::now()),
+            failing_days: Failing::default(),
             bound: HashSet::new(),
             has_reported_early: false,
         }
@@ -168,13 +174,32 @@ impl Heartbeat {
         }
         self.node.set_leads(peers.leads);
         self.renew_shares().await?;
-        if self.heartbeats.is_multiple_of(Self::PUBLISH_DAYS_EVERY) {
-            self.node.publish_days(&running.limits).await?;
-        }
+        self.publish_days_if_due(&running).await;
         if is_sure {
             self.compare_with(peers, &running);
         }
         Ok(())
+    }
+
+    /// Publishes the days of time zones, if that is due. A failure costs no heartbeat: the days that are published reach
+    /// three days ahead.
+    async fn publish_days_if_due(&mut self, running: &Running) {
+        if !self.days.are_due(Instant::now()) {
+            return;
+        }
+        let shared = self.node.publish_days(&running.limits).await;
+        self.days.note(shared.is_ok(), Instant::now());
+        self.failing_days.note(
+            &shared,
+            |error| {
+                tracing::warn!(
+                    error = %chain(error),
+                    "Failed to publish the days of time zones in Postgres; this node tries again every 10 s. Limits with \
+                     `time_zone` stop when the published days end"
+                );
+            },
+            || tracing::info!("The days of time zones are published again"),
+        );
     }
 
     /// Writes the liveness row, with what changed since Postgres took it last. Answers the other living nodes.
