@@ -17,6 +17,7 @@ pub mod slots;
 pub mod status_report;
 pub mod suspended;
 pub mod suspending;
+mod zones;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,6 +44,7 @@ use saving::Saving;
 use slots::SlotsOfChannels;
 use status_report::StatusReport;
 use suspended::Suspensions;
+use zones::FailingZones;
 
 /// Shared by every loop of a node, and by every request. A clone counts one reference.
 #[derive(Debug, Clone)]
@@ -86,6 +88,8 @@ pub struct NodeState {
     pub wasted: Mutex<HashSet<LimitName>>,
     /// Whether the ledger refused the last permits for another service because the clocks of Redis and Postgres are apart.
     pub clocks_apart: AtomicBool,
+    /// Time zones of which no day is published for the time that their limits' clock shows.
+    zones_without_day: FailingZones,
     /// Cancelled when the node stops: loops then take no more work.
     pub stop: CancellationToken,
     /// Calls to banks that are under way. The node waits for them when it stops.
@@ -123,6 +127,7 @@ impl NodeState {
             shares: OwnShares::default(),
             wasted: Mutex::default(),
             clocks_apart: AtomicBool::default(),
+            zones_without_day: FailingZones::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
             leads_since: Mutex::default(),

@@ -58,9 +58,12 @@ impl Node {
     ) -> Result<(), ServerError> {
         let limit = &forgotten.limit;
         self.publish_days([limit]).await?;
-        if limit.rule.zone().is_some() && forgotten.window.0 == 0 {
-            // Redis has no day of this zone yet. The next take brings the days, and then the limit is restored.
-            return Ok(());
+        if let Some(zone) = limit.rule.zone() {
+            self.warn_without_day(limit, zone, forgotten.now_us);
+            if forgotten.window.0 == 0 {
+                // Redis has no day of this zone yet. The next take brings the days, and then the limit is restored.
+                return Ok(());
+            }
         }
         crash::point("adopting");
         let count = self.store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
@@ -94,8 +97,27 @@ impl Node {
         Ok(())
     }
 
+    /// Warns if no day is published for the time that the limit's clock shows: then no take brings a day that helps.
+    fn warn_without_day(&self, limit: &Limit, zone: &str, now_us: i64) {
+        let day = self.bucket.day_of(limit, now_us).ok_or(());
+        self.zones_without_day.note(
+            zone,
+            &day,
+            |()| {
+                let shows = time_text(now_us);
+                tracing::warn!(
+                    limit.name = %limit.name, zone, shows,
+                    "Limit `{}` grants nothing: the clock that counts it shows {shows}, and for that time no day of {zone} is published. \
+                     Days are published from yesterday to three days ahead of Postgres's clock. Correct the clock that is wrong: \
+                     Postgres's or Redis's, or this machine's for `placement = \"local_share\"`", limit.name,
+                );
+            },
+            || tracing::info!(zone, "The time of the limits in {zone} has a published day again"),
+        );
+    }
+
     /// Publishes when the days of these limits' time zones begin, where no node has done so. This node counts by the
-    /// published days, and warns if its own time zone database differs.
+    /// published days, and warns if its own time zone database differs. Postgres's clock says which days are near.
     ///
     /// # Errors
     /// When Postgres fails.
@@ -104,9 +126,14 @@ impl Node {
         limits: impl IntoIterator<Item = &'a Arc<Limit>>,
     ) -> Result<(), StoreError> {
         let mut seen = HashSet::new();
-        for limit in limits {
-            let Some(zone) = limit.rule.zone().filter(|zone| seen.insert(*zone)) else { continue };
-            let own = limit.rule.days(Timestamp::now());
+        let zoned = limits.into_iter().filter_map(|limit| Some((limit, limit.rule.zone()?)));
+        let zoned: Vec<(&Arc<Limit>, &str)> = zoned.filter(|(_, zone)| seen.insert(*zone)).collect();
+        if zoned.is_empty() {
+            return Ok(());
+        }
+        let now = self.store.now().await?;
+        for (limit, zone) in zoned {
+            let own = limit.rule.days(now);
             let published = self.store.publish_days(zone, &own, &self.name).await?;
             for day in &published {
                 let Some((_, begins_us)) =
@@ -114,19 +141,17 @@ impl Node {
                 else {
                     continue;
                 };
-                let text =
-                    |us| Timestamp::from_microsecond(us).map_or_else(|_| us.to_string(), |at| at.to_string());
                 tracing::warn!(
                     zone,
                     day = day.day,
-                    ours = text(*begins_us),
-                    shared = text(day.begins_us),
+                    ours = time_text(*begins_us),
+                    shared = time_text(day.begins_us),
                     by = day.node,
                     "This machine's time zone database lets {} in {zone} begin at {}; all nodes count by {}, which node {} \
                      published: bring the time zone databases of all nodes to one version",
                     day.day,
-                    text(*begins_us),
-                    text(day.begins_us),
+                    time_text(*begins_us),
+                    time_text(day.begins_us),
                     day.node,
                 );
             }
@@ -215,4 +240,8 @@ impl Node {
         }
         Ok(())
     }
+}
+
+fn time_text(us: i64) -> String {
+    Timestamp::from_microsecond(us).map_or_else(|_| us.to_string(), |at| at.to_string())
 }

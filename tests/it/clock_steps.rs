@@ -1,5 +1,6 @@
 //! Postgres's clock is set, for real, while something waits for a period. The judge is the bank's own ledger.
 
+mod days;
 mod deadlines;
 mod leases;
 mod schedule;
