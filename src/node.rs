@@ -88,6 +88,8 @@ pub struct NodeState {
     pub wasted: Mutex<HashSet<LimitName>>,
     /// Whether the ledger refused the last permits for another service because the clocks of Redis and Postgres are apart.
     pub clocks_apart: AtomicBool,
+    /// Time zones that this machine's database does not have any more.
+    unreadable_zones: FailingZones,
     /// Time zones of which no day is published for the time that their limits' clock shows.
     zones_without_day: FailingZones,
     /// Cancelled when the node stops: loops then take no more work.
@@ -127,6 +129,7 @@ impl NodeState {
             shares: OwnShares::default(),
             wasted: Mutex::default(),
             clocks_apart: AtomicBool::default(),
+            unreadable_zones: FailingZones::default(),
             zones_without_day: FailingZones::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),

@@ -126,18 +126,23 @@ impl Rule {
         self.algorithm.zone().map(|zone| zone.iana_name().unwrap_or("UTC"))
     }
 
-    /// The days of the rule's time zone from yesterday to three days from now: each date and its first microsecond,
-    /// by this machine's time zone database. They are a proposal: all nodes count by the days that they agree on.
+    /// The days of the rule's time zone, as [`days_of`] gives them, by the time zone database from which the rule was read.
     #[must_use]
     pub fn days(&self, now: Timestamp) -> Vec<(String, i64)> {
-        let Some(zone) = self.algorithm.zone() else { return Vec::new() };
-        let today = now.to_zoned(zone.clone());
-        let days = (-1..=3).filter_map(|day: i64| {
-            let midnight = today.checked_add(day.days()).ok()?.start_of_day().ok()?;
-            Some((midnight.date().to_string(), midnight.timestamp().as_microsecond()))
-        });
-        days.collect()
+        self.algorithm.zone().map_or_else(Vec::new, |zone| days_of(zone, now))
     }
+}
+
+/// The days of a time zone from yesterday to three days from now: each date and its first microsecond. They are a
+/// proposal: all nodes count by the days that they agree on.
+#[must_use]
+pub fn days_of(zone: &TimeZone, now: Timestamp) -> Vec<(String, i64)> {
+    let today = now.to_zoned(zone.clone());
+    let days = (-1..=3).filter_map(|day: i64| {
+        let midnight = today.checked_add(day.days()).ok()?.start_of_day().ok()?;
+        Some((midnight.date().to_string(), midnight.timestamp().as_microsecond()))
+    });
+    days.collect()
 }
 
 /// A rule as JSON: its form in Redis, in `refundd.limits` and in `refundd.limit_rules`. Rust, Lua and SQL read its

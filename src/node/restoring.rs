@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use tokio::sync::mpsc;
 
 use crate::bucket::BucketError;
 use crate::channel::Channel;
 use crate::crash;
+use crate::limiter::rule::days_of;
 use crate::limiter::{Forgotten, Limit, Permit};
 use crate::logs::{chain, millis};
 use crate::store::StoreError;
@@ -133,7 +135,7 @@ impl Node {
         }
         let now = self.store.now().await?;
         for (limit, zone) in zoned {
-            let own = limit.rule.days(now);
+            let own = self.own_days(limit, zone, now);
             let published = self.store.publish_days(zone, &own, &self.name).await?;
             for day in &published {
                 let Some((_, begins_us)) =
@@ -158,6 +160,25 @@ impl Node {
             self.bucket.share_edges(zone, published.iter().map(|day| day.begins_us));
         }
         Ok(())
+    }
+
+    /// The days of a limit's time zone by this machine's database as it is now. A node runs for longer than a database
+    /// stays the same. jiff reads a zone again after five minutes.
+    fn own_days(&self, limit: &Limit, zone: &str, now: Timestamp) -> Vec<(String, i64)> {
+        let read = TimeZone::get(zone);
+        self.unreadable_zones.note(
+            zone,
+            &read,
+            |error| {
+                tracing::warn!(
+                    zone, error = %chain(error),
+                    "Failed to read the time zone {zone} again: this node publishes its days as it read them with the configuration. \
+                     Install the time zone database of this machine (tzdata) again",
+                );
+            },
+            || tracing::info!(zone, "The time zone {zone} can be read again"),
+        );
+        read.map_or_else(|_| limit.rule.days(now), |zone| days_of(&zone, now))
     }
 
     /// Waits for the moment of a late first byte, which `was_late` carries. If the permit had closed by then, the

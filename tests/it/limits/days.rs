@@ -1,6 +1,51 @@
 //! Limits whose windows are the days of a time zone.
 
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use refundd::limiter::{Algorithm, Limit};
+use refundd::metrics::Metrics;
+use refundd::node::Node;
+
 use crate::harness::Scratch;
+
+const DAILY: &str = r#"
+[limit.acme]
+permits = 5
+per = "1d"
+time_zone = "Asia/Tokyo"
+[channel.acme]
+endpoint = "http://{bank}/acme/refunds"
+limits = ["acme"]
+"#;
+
+#[tokio::test]
+async fn a_running_node_publishes_days_by_the_newest_time_zone_database() {
+    let scratch = Scratch::new().await;
+    let config = scratch.config("a", DAILY);
+    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
+    // As if these zones had been those of Berlin when the node read its file.
+    let berlin = std::fs::read("/usr/share/zoneinfo/Europe/Berlin").unwrap();
+    let limits = ["Asia/Tokyo", "Mars/Olympus"].map(|zone| {
+        let mut limit = Limit::clone(config.limits.values().next().unwrap());
+        let zone = TimeZone::tzif(zone, &berlin).unwrap();
+        limit.rule.algorithm = Algorithm::FixedWindow { zone: Some(zone) };
+        Arc::new(limit)
+    });
+    node.share_days(&limits).await.unwrap();
+    let published = async |zone: &str, midnights: &str| {
+        let days = format!(
+            "select count(*) from refundd.zone_days where zone = '{zone}' and begins_at = day::timestamp at time zone '{midnights}'"
+        );
+        scratch.number(&days).await
+    };
+    assert_eq!(published("Asia/Tokyo", "Asia/Tokyo").await, 5, "the zone is read again");
+    assert_eq!(
+        published("Mars/Olympus", "Europe/Berlin").await,
+        5,
+        "a zone that is gone stays as it was read"
+    );
+}
 
 #[tokio::test]
 async fn a_permit_of_a_day_of_26_hours_is_good_until_the_next_day_begins() {
