@@ -19,6 +19,7 @@ use sqlx::postgres::PgRow;
 
 use super::connections::Ask;
 use super::named::{Statement, bind, column, statement};
+use super::witness::LONG_AGO;
 use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::channel::BankAddress;
 use crate::limiter::{Permit, PermitNumber};
@@ -106,7 +107,7 @@ impl Store {
             holder: request.holder,
             resend_within_us: resend_within.map(micros),
             most_sends: i32::try_from(request.most_sends).unwrap_or(i32::MAX),
-            witnessed_us: witnessed.unwrap_or_default(),
+            witnessed_us: witnessed.unwrap_or(LONG_AGO),
             is_send: true,
         );
         let rows = query.all(&self.db).await.doing("claim refunds")?;

@@ -12,6 +12,7 @@ use super::claim::{
 };
 use super::connections::Ask;
 use super::named::{Statement, bind, column, statement};
+use super::witness::LONG_AGO;
 use super::{ClaimRequest, Claimed, Doing, Store, StoreError, micros};
 use crate::refund::inquiry::{self, ACCEPTED_PATIENCE, InquiryAnswer, InquirySettlement};
 use crate::refund::{ChannelName, RefundId, RequestId, State};
@@ -83,7 +84,7 @@ impl Store {
         let query = bind_claim!(
             CLAIM, request, spending,
             patience_us: micros(ACCEPTED_PATIENCE),
-            witnessed_us: witnessed.unwrap_or_default(),
+            witnessed_us: witnessed.unwrap_or(LONG_AGO),
             is_send: false,
         );
         let rows = query.all(&self.db).await.doing("claim inquiries")?;

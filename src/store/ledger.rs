@@ -9,6 +9,7 @@ use sqlx::Row;
 
 use super::connections::Ask;
 use super::named::{Statement, bind, column, statement};
+use super::witness::LONG_AGO;
 use super::{Doing, Store, StoreError, micros};
 use crate::crash;
 use crate::limiter::{Counted, Permit, PermitNumber};
@@ -85,6 +86,7 @@ impl Store {
             clock_tolerance_us: micros(tolerance),
             step_matters_us: micros(Counted::STEP_MATTERS),
             channels: channels,
+            witnessed_us: self.witnessed_us().unwrap_or(LONG_AGO),
         );
         let row = query.one(&self.db).await.doing("spend permits for another service")?;
         if !row.get::<bool, _>("is_timely") {

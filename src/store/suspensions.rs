@@ -15,6 +15,7 @@ use sqlx::postgres::PgRow;
 
 use super::connections::{Ask, Run};
 use super::named::{Statement, bind, statement};
+use super::witness::LONG_AGO;
 use super::{Doing, Store, StoreError, timestamp};
 
 pub use by_people::{Pause, Paused, Resumed, Seen, SuspensionEnd};
@@ -110,7 +111,7 @@ pub(super) const SUSPEND: Statement = statement!(
     returning channel"
 );
 
-const END_PAUSES: &str = include_str!("sql/end_pauses.sql");
+const END_PAUSES: Statement = statement!(include_str!("sql/end_pauses.sql"));
 
 const IS_CHANNEL: &str = "select exists (select from refundd.channels where channel = $1)";
 
@@ -120,7 +121,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("resume", by_people::RESUME.sql),
     ("suspend", SUSPEND.sql),
     ("release", by_people::RELEASE.sql),
-    ("end_pauses", END_PAUSES),
+    ("end_pauses", END_PAUSES.sql),
     ("is_channel", IS_CHANNEL),
 ];
 
@@ -154,7 +155,8 @@ impl Store {
     }
 
     async fn read_suspended(&self, channel: Option<&str>) -> Result<Suspended, StoreError> {
-        let query = bind!(SUSPENSIONS, channel: channel);
+        let witnessed_us = self.witnessed_us().unwrap_or(LONG_AGO);
+        let query = bind!(SUSPENSIONS, channel: channel, witnessed_us: witnessed_us);
         let rows = query.all(&self.db).await.doing("read the suspensions of channels")?;
         let mut now = Suspended::default();
         for row in &rows {
@@ -175,8 +177,10 @@ impl Store {
     }
 
     /// Ends the pauses whose time is over, so that `refundd.events` says so. They stopped nothing since their end.
+    /// Before this node has compared Postgres's clock, no time is over.
     pub async fn end_pauses(&self) -> Result<(), StoreError> {
-        sqlx::query(END_PAUSES).run(&self.db).await.doing("end the pauses whose time is over")?;
+        let query = bind!(END_PAUSES, witnessed_us: self.witnessed_us().unwrap_or(LONG_AGO));
+        query.run(&self.db).await.doing("end the pauses whose time is over")?;
         Ok(())
     }
 }

@@ -280,6 +280,10 @@ impl Store {
     }
 }
 
+/// Stands for Postgres's time in a statement before the first comparison, in us since 1970. Of two times, a period that must
+/// not end early goes by the earlier one, so none ends. What goes by the later one goes by Postgres's clock.
+pub(super) const LONG_AGO: Option<i64> = Some(0);
+
 /// The node has not compared Postgres's clock with another clock yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unwitnessed;

@@ -3,6 +3,7 @@
 mod days;
 mod deadlines;
 mod leases;
+mod pauses;
 mod schedule;
 
 use std::time::Duration;

@@ -1,6 +1,7 @@
 -- clock_stepped: writes a step of Postgres's clock.
 -- A step forward lengthens every present lease. A lease that began a moment after the step then lasts longer than
--- necessary. A claim that waits for a lock now takes its lease from the new clock.
+-- necessary. A claim that waits for a lock now takes its lease from the new clock. A step forward puts off the ends of
+-- people's pauses, too.
 -- :last_step        the number of the step before this one
 -- :witness          the clock that showed the step
 -- :redis_ahead_us   how far Redis's clock is ahead now, or null
@@ -13,6 +14,12 @@
     ), lengthened as (
         update refundd.refunds r set lease_until = r.lease_until + s.step_by
           from stepped s where r.state = 'sending' and s.step_by > interval '0'
+    ), put_off as (
+        update refundd.channels c set pause_until = c.pause_until + f.step_by
+          from stepped f where c.paused_at is not null and c.pause_until is not null and f.step_by > interval '0'
+    ), put_off_for_all as (
+        update refundd.suspensions p set until = p.until + f.step_by
+          from stepped f where p.channel = '*' and p.ended_at is null and p.until is not null and f.step_by > interval '0'
     ), noted as (
         update refundd.clock c
            set redis_ahead = coalesce(:redis_ahead_us::bigint * interval '1 microsecond', c.redis_ahead - s.step_by), noted_at = clock_timestamp()

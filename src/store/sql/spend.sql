@@ -7,15 +7,20 @@
 -- :clock_tolerance_us                              how far the clocks may be apart
 -- :step_matters_us                                 as in permits.sql
 -- :channels                                        the channels that have the limit
+-- :witnessed_us                                    the time as in gate.sql
 with gate as (
     select timestamptz 'epoch' + :opens_us * interval '1 microsecond' < clock_timestamp() + :clock_tolerance_us * interval '1 microsecond'
            and timestamptz 'epoch' + :closes_us * interval '1 microsecond' > clock_timestamp() - :clock_tolerance_us * interval '1 microsecond' as is_timely,
            -- A person stopped everything, or every channel that shares the limit.
-           not exists (select from refundd.suspended s where s.source = 'all')
+           not exists (select from refundd.suspensions s
+                        where s.channel = '*' and s.source = 'all' and s.ended_at is null
+                          and (s.until is null or s.until > least(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond')))
            and (cardinality(:channels::text[]) = 0
                 or exists (select from unnest(:channels::text[]) as of_limit (channels)
-                            where not exists (select from refundd.suspended s
-                                               where s.channel = of_limit.channels and s.source = 'person'))) as is_open
+                            where not exists (select from refundd.channels c
+                                               where c.channel = of_limit.channels and c.paused_at is not null
+                                                 and (c.pause_until is null
+                                                      or c.pause_until > least(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond'))))) as is_open
 ), checked as materialized (
     -- Before the row below is locked: the function may take a stronger lock of it.
     select refundd.permits_keep_rules(array[:of_limit::text], array[:own_rule::text], array[:stricter_rule::text],

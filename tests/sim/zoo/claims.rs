@@ -35,7 +35,10 @@ pub const ALL: &[(&str, Patch)] = &[
     ),
     (
         "the claim does not look at the pause",
-        &[("(c.paused_at is null or c.pause_until <= now()) and (c.cool_until", "true and (c.cool_until")],
+        &[(
+            "(c.paused_at is null or c.pause_until <= least(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond')) and (c.cool_until",
+            "true and (c.cool_until",
+        )],
     ),
     (
         "the claim does not look at the cooling",

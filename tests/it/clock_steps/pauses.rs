@@ -1,0 +1,111 @@
+//! Pauses with an end, while Postgres's clock is set forward and corrected.
+
+use std::time::{Duration, Instant};
+
+use refundd::limiter::{Counted, Permit, PermitNumber, Span};
+use refundd::refund::{ChannelName, LimitName, RefundId};
+use refundd::store::{ClaimRequest, ClockWitness, Pause, Seen, Spent, Store};
+
+use super::{clocked, step};
+use crate::harness::scratch::ANYWHERE;
+use crate::harness::{Scratch, until};
+
+const RULE: &str = r#"{"algorithm":"fixed_window","permits":1000,"per_us":1000000,"lateness_us":20000}"#;
+
+/// Whether a claim and a request for permits of other services are refused because of a pause.
+async fn refuses(scratch: &Scratch, store: &Store) -> bool {
+    let acme = ChannelName::new("acme").unwrap();
+    let taken = [(RefundId(1), Permit { numbers: Vec::new(), span: None })];
+    let request = ClaimRequest {
+        channel: &acme,
+        node: "a",
+        holder: "a",
+        lease: Duration::from_secs(30),
+        clock_tolerance: Duration::from_secs(5),
+        taken: &taken,
+        resend_within: None,
+        most_sends: 12,
+        bank_address: &ANYWHERE,
+    };
+    let is_suspended = store.claim_among(&request, &[]).await.unwrap().is_suspended;
+    let now_us = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    let number = PermitNumber {
+        limit: LimitName::new("acme").unwrap(),
+        window_start_us: now_us / 1_000_000 * 1_000_000,
+        ordinal: 1,
+        generation: 1,
+        own_rule: RULE.into(),
+        stricter_rule: None,
+        counted: Counted::default(),
+    };
+    let (opens, closes) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+    let span = Span { opens_us: now_us, closes_us: now_us + 1_000_000, opens, closes };
+    let permits = [Permit { numbers: vec![number], span: Some(span) }];
+    let spent = store.spend(&permits, "checkout", "a", Duration::from_secs(5), &["acme"]).await.unwrap();
+    is_suspended && spent == Spent::Paused
+}
+
+#[tokio::test]
+async fn a_pause_does_not_end_because_postgres_was_set_forward() {
+    let (postgres, scratch) = clocked("pauses").await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 1).await;
+    scratch
+        .sql(&format!(
+            "insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', '{RULE}', 'test')"
+        ))
+        .await;
+    let node = || scratch.store.clone().witnessed_by(ClockWitness::default());
+    let (store, starting) = (node(), node());
+    let watch = async || store.watch_clock("a#1", None, false).await.unwrap();
+    assert_eq!(watch().await, None);
+    for channel in [Some("acme"), None] {
+        let pause = Pause { reason: "a look", who: "ann", lasts: Some(Duration::from_hours(1)) };
+        scratch.store.pause_seen(channel, &pause, Seen::Unsaid).await.unwrap();
+        // For a day the clock is wrong by a day; a heartbeat notices the step, and the correction.
+        for seconds in [86400, -86400] {
+            step(&postgres, seconds);
+            for node in [&store, &starting] {
+                node.end_pauses().await.unwrap();
+                assert!(
+                    refuses(&scratch, node).await,
+                    "{channel:?} {seconds}: before the step is written down"
+                );
+                let known = node.suspensions_of(channel).await.unwrap();
+                assert_eq!(known.len(), 1, "{channel:?} {seconds}: a node that knows it asks for no permits");
+            }
+            assert!(watch().await.is_some());
+            for node in [&store, &scratch.store] {
+                node.end_pauses().await.unwrap();
+                assert!(refuses(&scratch, node).await, "{channel:?} {seconds}: a step that is written down");
+            }
+            let left = scratch.store.suspensions_of(channel).await.unwrap()[0].left.unwrap();
+            assert!(left > Duration::from_mins(55), "{channel:?} {seconds}: {left:?}");
+            assert!(seconds < 0 || left < Duration::from_mins(65), "{channel:?}: {left:?}");
+        }
+        let resumed = match channel {
+            Some(channel) => scratch.store.resume(channel, "ann", None).await,
+            None => scratch.store.resume_all("ann", None).await,
+        };
+        resumed.unwrap();
+        assert_eq!(scratch.suspensions().await, 0);
+        assert!(!refuses(&scratch, &store).await, "{channel:?}: a person ended it");
+    }
+}
+
+#[tokio::test]
+async fn a_pause_that_is_over_is_over_although_postgres_was_set_forward() {
+    let (postgres, scratch) = clocked("over").await;
+    scratch.publish("acme").await;
+    let store = scratch.store.clone().witnessed_by(ClockWitness::default());
+    assert_eq!(store.watch_clock("a#1", None, false).await.unwrap(), None);
+    let pause = Pause { reason: "a look", who: "ann", lasts: Some(Duration::from_millis(1)) };
+    store.pause("acme", &pause).await.unwrap();
+    let over =
+        "select count(*) from refundd.channels where pause_until < clock_timestamp() - interval '1 second'";
+    until("the pause is over", async || scratch.number(over).await == 1).await;
+    step(&postgres, 86400);
+    assert!(store.watch_clock("a#1", None, false).await.unwrap().is_some());
+    store.end_pauses().await.unwrap();
+    assert_eq!(scratch.number("select count(*) from refundd.channels where paused_at is null").await, 1);
+}
