@@ -26,7 +26,7 @@ async fn days_are_published_by_postgres_clock_whatever_a_nodes_clock_shows() {
     let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
     for days in [10, -20] {
         step(&postgres, days * 86400);
-        node.share_days([limit]).await.unwrap();
+        node.publish_days([limit]).await.unwrap();
         let near = "select count(*) from refundd.zone_days where begins_at between now() - interval '3 days' and now() + interval '4 days'";
         assert_eq!(scratch.number(near).await, 5, "after a step of {days} days");
         let now_us = scratch.number("select (extract(epoch from now()) * 1000000)::bigint").await;

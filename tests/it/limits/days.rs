@@ -32,7 +32,7 @@ async fn a_running_node_publishes_days_by_the_newest_time_zone_database() {
         limit.rule.algorithm = Algorithm::FixedWindow { zone: Some(zone) };
         Arc::new(limit)
     });
-    node.share_days(&limits).await.unwrap();
+    node.publish_days(&limits).await.unwrap();
     let published = async |zone: &str, midnights: &str| {
         let days = format!(
             "select count(*) from refundd.zone_days where zone = '{zone}' and begins_at = day::timestamp at time zone '{midnights}'"
