@@ -106,6 +106,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
             endpoint: endpoint.as_ref(),
             is_authorized: authorization.is_some() || token.is_some(),
             accepts_plain_http,
+            timeout: timeout.is_sound().then_some(timeout.value),
         };
         inquiry::read(&section.section("inquiry"), &of_channel)
     });

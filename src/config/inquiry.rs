@@ -10,6 +10,7 @@ use crate::refund::inquiry::Trust;
 
 use super::address::{TO_A_BANK, address_laws};
 use super::authorization;
+use super::duration::say;
 use super::field::Field;
 use super::granting::granting;
 use super::limit::Limits;
@@ -43,18 +44,29 @@ pub(super) struct OfChannel<'a> {
     /// Whether the channel has an `Authorization` header.
     pub(super) is_authorized: bool,
     pub(super) accepts_plain_http: bool,
+    /// The channel's `timeout`; `None` after a complaint about it.
+    pub(super) timeout: Option<Duration>,
 }
 
 /// Reads the inquiry; `None` after a complaint.
 pub(super) fn read(section: &Section<'_>, of_channel: &OfChannel<'_>) -> Option<Arc<Inquiry>> {
-    let &OfChannel { limits, endpoint, is_authorized, accepts_plain_http } = of_channel;
+    let &OfChannel { limits, endpoint, is_authorized, accepts_plain_http, timeout } = of_channel;
     let source = section.source;
     section.keys(KEYS, &[authorization::REFUSED]);
     let mut url = url(section, endpoint, accepts_plain_http);
     let authorization = authorization::read(section).map(Authorization);
     let not_found_is_final = section.boolean("not_found_is_final", false).value;
-    let mut grace = section.duration("grace", GRACE);
+    let timeout = timeout.unwrap_or_default();
+    let mut grace = section.duration("grace", GRACE.max(timeout));
     grace.within(source, &(Duration::from_secs(1)..=DAY));
+    grace.law(source, !not_found_is_final || grace.value >= timeout, || {
+        format!(
+            "must be at least `timeout`, which is {timeout}, where `not_found_is_final` is true: until then the bank may still \
+             execute the first request, and refundd would send the refund again; set `grace` to at least \"{timeout}\", \
+             leave it out, or lower `timeout`",
+            timeout = say(timeout)
+        )
+    });
     let limits = section.has("limits").then(|| granting(section, limits));
     let mut status = section.text("status", STATUS);
     pointer_law(source, &mut status);

@@ -27,6 +27,7 @@ inquiry = { url = "http://{bank}/acme/refunds/{request_id}", not_found_is_final 
 [channel.other]
 endpoint = "http://{still}/other/refunds"
 limits = []
+timeout = "1s"
 on_unknown = "inquire"
 inquiry = { url = "http://{still}/other/refunds/{request_id}", not_found_is_final = true, grace = "1s" }
 "#;

@@ -77,6 +77,32 @@ fn an_inquiry_is_an_address_with_a_key_and_status_texts_that_mean_one_thing() {
 }
 
 #[test]
+fn a_final_not_found_is_not_believed_before_the_first_request_has_timed_out() {
+    let keys = |timeout: &str, inner: &str| {
+        format!("timeout = \"{timeout}\"\ninquiry = {{ url = \"https://b/{{request_id}}\"{inner} }}")
+    };
+    let refused = channel_complaints(&keys("40s", ", not_found_is_final = true, grace = \"39s\""));
+    assert!(
+        refused.contains(
+            "field `channel.acme.inquiry.grace` = \"39s\": must be at least `timeout`, which is 40s"
+        ),
+        "{refused}"
+    );
+    assert!(refused.contains("set `grace` to at least \"40s\""), "{refused}");
+    // The complaint about the time-out itself is enough.
+    let beside = channel_complaints(&keys("1h", ", not_found_is_final = true, grace = \"1s\""));
+    assert!(beside.contains("channel.acme.timeout") && !beside.contains("grace"), "{beside}");
+    let grace = |keys: &str| {
+        let config = with(&format!("[channel.acme]\nendpoint = \"https://b/\"\nlimits = []\n{keys}\n"));
+        channel(&config).inquiry.as_ref().unwrap().trust.grace
+    };
+    assert_eq!(grace(&keys("40s", ", not_found_is_final = true, grace = \"40s\"")), 40 * SECOND);
+    assert_eq!(grace(&keys("40s", ", grace = \"1s\"")), SECOND, "nothing depends on it");
+    assert_eq!(grace(&keys("40s", ", not_found_is_final = true")), 40 * SECOND, "the default");
+    assert_eq!(grace(&keys("10s", ", not_found_is_final = true")), 30 * SECOND, "the default");
+}
+
+#[test]
 fn answer_rules_are_whole_known_and_reachable() {
     let rule = |lines: &str| format!("[[channel.acme.verdict]]\n{lines}\n");
     insta::assert_snapshot!(channel_complaints(&[
