@@ -39,6 +39,7 @@ mod retry;
 mod review;
 mod secret;
 mod section;
+mod settled;
 mod signing;
 mod source;
 mod telemetry;

@@ -219,13 +219,8 @@ impl Daemon {
     pub async fn reload(&self, new: Config) -> anyhow::Result<Reloaded> {
         let needs_restart = self.started_with.needs_restart(&new);
         let sections = self.config().changed_sections(&new);
-        // The file may name loopback now, but this process listens where it started.
-        if new.callers.is_empty() && !self.address().ip().to_canonical().is_loopback() {
-            bail!(
-                "the file has no [caller.NAME] any more, and this node listens on {} until it is started again; keep the \
-                 callers until then",
-                self.address()
-            );
+        if let Some(why) = self.config().refuses(&new) {
+            bail!(why);
         }
         self.take_password(&new).await.context("[postgres] password_file")?;
         let done = self.run_channels(&new).await?;

@@ -51,7 +51,7 @@ pub(super) async fn doctor(args: &Args, file: Option<&PathBuf>) -> anyhow::Resul
     let findings = match Config::load(Some(&path)) {
         Ok(config) => findings(args, &config, &path).await,
         Err(refused @ ConfigError::Refused { .. }) => refusals(&refused),
-        Err(unread @ ConfigError::Read { .. }) => return Err(unread.into()),
+        Err(unread @ (ConfigError::Read { .. } | ConfigError::Changing { .. })) => return Err(unread.into()),
     };
     let report = Diagnosis::of(findings);
     if args.json {

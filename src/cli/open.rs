@@ -25,6 +25,11 @@ pub(super) fn load(file: Option<&PathBuf>) -> anyhow::Result<Config> {
     Ok(Config::load(Some(&path(file)?))?)
 }
 
+/// Reads the configuration file for a reload. It blocks its thread for a moment.
+pub(super) fn load_settled(file: Option<&PathBuf>) -> anyhow::Result<Config> {
+    Ok(Config::load_settled(&path(file)?)?)
+}
+
 /// Reads `[postgres]` of the configuration file, and nothing else.
 pub(super) fn load_postgres(file: Option<&PathBuf>) -> anyhow::Result<Postgres> {
     Ok(Config::load_postgres(Some(&path(file)?))?)

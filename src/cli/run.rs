@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Interval, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::open::load_settled;
 use crate::config::Config;
 use crate::daemon::{Daemon, systemd};
 use crate::logs::{self, chain};
@@ -172,7 +173,7 @@ impl Reader {
         let file = self.file.clone();
         let thread = std::thread::Builder::new().name("reload".to_owned());
         let reads = move || {
-            let config = super::load(file.as_ref());
+            let config = load_settled(file.as_ref());
             drop(permit);
             // After the time below nobody waits for it any more.
             let _ = answer.send(config);

@@ -16,6 +16,13 @@ pub enum ConfigError {
         #[source]
         source: io::Error,
     },
+    /// The file is being written.
+    #[error(
+        "the configuration file `{}` changed while it was read, so it may be half written; write the new file beside it, rename \
+         that one to its name, and reload again",
+        path.display()
+    )]
+    Changing { path: PathBuf },
     /// The file was read and has faults.
     #[error("{}", listed(file, complaints))]
     Refused {

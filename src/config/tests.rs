@@ -9,6 +9,7 @@ mod precedence;
 mod reference;
 mod reload;
 mod review;
+mod settled;
 mod shape;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! SIGHUP: rates and channels change without a restart, without a fresh budget, and all or nothing.
 
+mod cut_off;
+
 use std::time::Duration;
 
 use playground::bank::{Arrival, Step};

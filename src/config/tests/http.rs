@@ -21,7 +21,7 @@ fn read(text: &str, has_callers: bool) -> Result<Http, String> {
                 complaints.iter().map(|complaint| format!("{}: {}", complaint.subject, complaint.law));
             Err(lines.collect::<Vec<_>>().join("\n"))
         }
-        ConfigError::Read { .. } => unreachable!(),
+        ConfigError::Read { .. } | ConfigError::Changing { .. } => unreachable!(),
     }
 }
 

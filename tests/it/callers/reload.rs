@@ -132,6 +132,22 @@ async fn a_reload_names_the_callers_and_sections_that_changed_in_the_log_and_in_
 }
 
 #[tokio::test]
+async fn a_file_that_was_cut_off_before_its_callers_opens_no_route() {
+    let scratch = Scratch::new().await;
+    let mut doors = Doors::new();
+    let shop = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let mut node = NodeProcess::start(&scratch, "a", &doors.behind(super::TWO_CHANNELS));
+    let address = node.address().unwrap();
+    node.rewrite(&scratch.file("a", super::TWO_CHANNELS));
+    node.signal(Signal::HUP);
+    node.wait_for_line("the file has no [caller.NAME] any more");
+    for (token, expected) in [(&shop, 200), (&Token::mint().unwrap(), 401)] {
+        let (status, answer) = status(&address, token).await;
+        assert_eq!(status, expected, "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn no_debug_text_has_a_token_or_its_hash() {
     let scratch = Scratch::new().await;
     let mut callers = CallerTables::new();
