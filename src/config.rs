@@ -19,6 +19,7 @@ mod change;
 mod channel;
 mod complaint;
 pub mod duration;
+mod exchange;
 mod field;
 mod granting;
 mod http;

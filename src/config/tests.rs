@@ -2,6 +2,7 @@
 
 mod callers;
 mod credentials;
+mod exchange;
 mod http;
 mod laws;
 mod notify;

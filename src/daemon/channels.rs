@@ -30,6 +30,7 @@ impl Daemon {
         // This is the last step that may fail the reload: after it, all nodes know where these channels send.
         publish_new(&self.node, &running, &config.second_person_above).await?;
         warn_of_other_placements(&self.node.running(), &running);
+        warn_of_other_limits(&self.node.running(), &running);
         self.node.set_running(running);
         let limits = config.limits.values().map(AsRef::as_ref);
         self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
@@ -87,6 +88,18 @@ fn warn_of_other_placements(before: &Running, after: &Running) {
                 "Limit `{}` has another `placement` now: until all nodes are reloaded, and for one more `per`, nodes together may \
                  send more than it allows. Pause its channels meanwhile", limit.name,
             );
+        }
+    }
+}
+
+/// Permits that were spent under a limit do not count under another one.
+fn warn_of_other_limits(before: &Running, after: &Running) {
+    for channel in &after.channels {
+        let old = before.channels.iter().find(|old| old.name == channel.name);
+        let Some(old) = old.filter(|old| *old != channel) else { continue };
+        let (old, new) = (Config::public_settings(old), Config::public_settings(channel));
+        for advice in Config::exchange_advice(channel.name.as_str(), &old, &new) {
+            tracing::warn!(channel.name = %channel.name, "{advice}");
         }
     }
 }

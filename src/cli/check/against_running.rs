@@ -61,6 +61,9 @@ struct ChannelChange {
     changed: Changed,
     /// Refunds of the channel that have not ended, by state.
     open: BTreeMap<State, u64>,
+    /// What to do because other limits count the channel's requests.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    advice: Vec<String>,
 }
 
 impl ChannelChange {
@@ -148,15 +151,20 @@ fn plan(config: &Config, nodes: usize) -> PlannedConfig {
 }
 
 fn channels(config: &Config, running: &[RunningChannel], census: &[ChannelCensus]) -> Vec<ChannelChange> {
-    let old = running.iter().map(|one| (one.channel.clone(), one.settings.clone())).collect();
+    let old: BTreeMap<String, Value> =
+        running.iter().map(|one| (one.channel.clone(), one.settings.clone())).collect();
     let new =
         config.channels.values().map(|channel| (channel.name.to_string(), Config::public_settings(channel)));
+    let new: BTreeMap<String, Value> = new.collect();
     let with_open = |changed: Changed| {
         let counts = census.iter().find(|one| one.channel == changed.name).map(|one| &one.counts);
         let count = |state: State| Some((state, counts?.get(&state).copied().filter(|count| *count > 0)?));
-        ChannelChange { open: OPEN.into_iter().filter_map(count).collect(), changed }
+        let both = old.get(&changed.name).zip(new.get(&changed.name));
+        let advice =
+            both.map(|(old, new)| Config::exchange_advice(&changed.name, old, new)).unwrap_or_default();
+        ChannelChange { open: OPEN.into_iter().filter_map(count).collect(), advice, changed }
     };
-    between(&old, &new.collect()).into_iter().map(with_open).collect()
+    between(&old, &new).into_iter().map(with_open).collect()
 }
 
 /// What changes of the limits. Channels show the limits that they name; of the others, only the published rules are known.

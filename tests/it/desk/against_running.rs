@@ -212,6 +212,23 @@ async fn nodes_whose_files_differ_are_named_and_a_file_that_runs_already_changes
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_limit_under_another_name_is_to_be_exchanged_in_a_pause() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &paced(60)).await;
+    let renamed = paced(60).replace("limit.acme", "limit.bank").replace("[\"acme\"]", "[\"bank\"]");
+    let renamed = file(&scratch.file("a", &renamed));
+    let page = page(renamed.path());
+    for words in
+        ["Sends of channel `acme` change from `acme` to `bank`.", "Pause the channel, reload all nodes"]
+    {
+        assert!(page.contains(words), "`{words}` is missing: {page}");
+    }
+    let (report, _) = compare(renamed.path());
+    assert_eq!(of_channel(&report["channels"], "acme")["advice"].as_array().unwrap().len(), 1, "{report:#}");
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_change_of_where_a_limit_is_counted_is_to_be_made_in_a_pause() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &paced(60)).await;

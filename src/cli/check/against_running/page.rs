@@ -31,6 +31,9 @@ pub(super) fn of(report: &Report) -> String {
     }
     for channel in &report.channels {
         page.push_str(&changed("channel", &channel.changed, &refunds(channel)));
+        for advice in &channel.advice {
+            page.push_str(&hanging("  ", &shown(&format!("{advice}."))));
+        }
     }
     for section in &report.sections {
         page.push_str(&changed("section", section, ""));
