@@ -10,6 +10,8 @@ use super::Config;
 
 const EXCHANGED: &str = "What was sent under an earlier name does not count under a new one. Until all nodes are reloaded, and for one more `per`, \
     the budgets of all these limits may be used up. Pause the channel, reload all nodes, and resume it after one more `per`";
+const ADDED: &str = "What was sent without a limit, or while it was unlimited, does not count under it. Until all nodes are reloaded, and for one more \
+    `per`, more may be sent than it allows. Pause the channel, reload all nodes, and resume it after one more `per`";
 const REMOVED: &str = "Nothing counts requests under a limit that is gone or unlimited. If the limit comes back, pause the channel, reload all nodes, \
     and resume it after one `per`";
 
@@ -29,7 +31,8 @@ impl Config {
 
 fn advice(before: &BTreeSet<&str>, after: &BTreeSet<&str>) -> Option<&'static str> {
     match (before.is_subset(after), after.is_subset(before)) {
-        (true, _) => None,
+        (true, true) => None,
+        (true, false) => Some(ADDED),
         (false, true) => Some(REMOVED),
         (false, false) => Some(EXCHANGED),
     }

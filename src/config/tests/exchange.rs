@@ -32,6 +32,16 @@ fn requests_that_nothing_counts_are_named() {
 }
 
 #[test]
+fn a_limit_that_was_unlimited_begins_with_a_fresh_budget() {
+    for limited in [advice(&[], &["day"]), advice(&["second"], &["day", "second"])] {
+        assert!(
+            limited.contains("does not count under it") && limited.contains("Pause the channel"),
+            "{limited}"
+        );
+    }
+}
+
+#[test]
 fn the_limits_of_inquiries_are_looked_at_where_they_have_their_own() {
     let of = |own: Value| json!({ "limits": limits(&["day"]), "inquiry": { "limits": own } });
     let (one, other) = (of(limits(&["ask"])), of(limits(&["ask-2"])));

@@ -223,6 +223,8 @@ async fn a_limit_under_another_name_is_to_be_exchanged_in_a_pause() {
     {
         assert!(page.contains(words), "`{words}` is missing: {page}");
     }
+    let unlimited = file(&scratch.file("a", &paced(60).replace("permits = 60", "permits = -1")));
+    assert!(self::page(unlimited.path()).contains("change from `acme` to no limit."));
     let (report, _) = compare(renamed.path());
     assert_eq!(of_channel(&report["channels"], "acme")["advice"].as_array().unwrap().len(), 1, "{report:#}");
     node.stop().await;

@@ -20,3 +20,15 @@ async fn a_reload_that_renames_a_limit_warns_that_its_budget_is_fresh() {
     node.signal(Signal::HUP);
     node.wait_for_line("Sends of channel `acme` change from `acme` to `bank`");
 }
+
+#[tokio::test]
+async fn a_reload_to_and_from_an_unlimited_limit_warns_that_its_budget_is_fresh() {
+    let scratch = Scratch::new().await;
+    let mut node = NodeProcess::start(&scratch, "a", &limited(100));
+    node.rewrite(&scratch.file("a", &limited(100).replace("permits = 100", "permits = -1")));
+    node.signal(Signal::HUP);
+    node.wait_for_line("Sends of channel `acme` change from `acme` to no limit");
+    node.rewrite(&scratch.file("a", &limited(100)));
+    node.signal(Signal::HUP);
+    node.wait_for_line("Sends of channel `acme` change from no limit to `acme`");
+}
