@@ -7,7 +7,6 @@ use std::time::Duration;
 use hyper::Uri;
 
 use crate::channel::{Authorization, Channel};
-use crate::limiter::Limit;
 use crate::refund::OnUnknown;
 use crate::refund::id::ChannelName;
 
@@ -79,7 +78,6 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     connect_timeout.within(source, &CONNECT_TIMEOUTS);
     let mut idle_timeout = section.duration("idle_timeout", Channel::IDLE_TIMEOUT);
     idle_timeout.within(source, &IDLE_TIMEOUTS);
-    let lease = lease(section, &timeout, &connect_timeout, limits.as_deref().unwrap_or_default());
     let mut max_in_flight = section.integer("max_in_flight", i64::from(MAX_IN_FLIGHT));
     max_in_flight.within(source, &(1..=10_000));
     let max_backlog = section.optional_integer("max_backlog").map(|mut field| {
@@ -110,6 +108,10 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
         };
         inquiry::read(&section.section("inquiry"), &of_channel)
     });
+    let inquiry_limits = inquiry.iter().flatten().filter_map(|inquiry| inquiry.limits.as_ref());
+    let all_limits = limits.iter().chain(inquiry_limits).flatten();
+    let ahead = all_limits.map(|limit| limit.ahead).max().unwrap_or_default();
+    let lease = lease(section, &timeout, &connect_timeout, ahead);
     let on_unknown = on_unknown(section, inquiry.is_some(), lease);
     let bank_ref = section.optional_text("bank_ref").map(|mut field| {
         pointer_law(source, &mut field);
@@ -180,11 +182,12 @@ fn endpoint(section: &Section<'_>, accepts_plain_http: bool) -> Option<Uri> {
     field.is_sound().then_some(uri)
 }
 
+/// The time of a lease. `ahead` is the longest of the limits of sends and of inquiries: both wait under the same lease.
 fn lease(
     section: &Section<'_>,
     timeout: &Field<Duration>,
     connect_timeout: &Field<Duration>,
-    limits: &[Arc<Limit>],
+    ahead: Duration,
 ) -> Duration {
     let source = section.source;
     let default = Channel::default_lease(timeout.value, connect_timeout.value);
@@ -193,7 +196,6 @@ fn lease(
         return default;
     }
     // A claim may commit `ahead` of its window. The connection opens during that time, so the longer one counts.
-    let ahead = limits.iter().map(|limit| limit.ahead).max().unwrap_or_default();
     let waiting = ahead.max(connect_timeout.value);
     let waiting_for = if ahead > connect_timeout.value { "ahead" } else { "connect_timeout" };
     let least = timeout.value + waiting + Channel::LEASE_MARGIN;

@@ -67,6 +67,11 @@ fn a_lease_outlives_a_claim_made_ahead_of_its_window() {
                 [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\n";
     insta::assert_snapshot!(complaints(text), @r#"r.toml:9:10: field `channel.acme.lease` (default "25s"): must be at least 10m 15s, which is timeout (10s) + ahead (10m) + 5s to spare, or a refund would count as unknown while the bank may still answer; set `lease` to at least "10m 15s", or lower `ahead`"#);
     assert_eq!(channel(&with(&format!("{text}lease = \"10m 15s\"\n"))).lease, 615 * SECOND);
+    // An inquiry waits for its own limits under the same lease.
+    let asks = text.replace("limits = [\"acme\"]", "limits = []")
+        + "inquiry = { url = \"http://localhost/{request_id}\", limits = [\"acme\"] }\n";
+    assert!(complaints(&asks).contains("must be at least 10m 15s"), "{}", complaints(&asks));
+    assert_eq!(channel(&with(&format!("{asks}lease = \"10m 15s\"\n"))).lease, 615 * SECOND);
 }
 
 #[test]
