@@ -156,6 +156,20 @@ fn placement(
     u32::try_from(nodes.value).ok().filter(|_| sound).map(|nodes| Placement::LocalShare { nodes })
 }
 
+/// A claim takes a permit that opens up to `ahead` from now, so a clock may be ahead by that, too.
+pub(super) fn warnings(limits: &BTreeMap<LimitName, Arc<Limit>>, clock_tolerance: Duration) -> Vec<String> {
+    let long = limits.values().filter(|limit| limit.ahead > clock_tolerance);
+    let warning = |limit: &Arc<Limit>| {
+        let (ahead, tolerance) = (say(limit.ahead), say(clock_tolerance));
+        format!(
+            "limit `{}` has an `ahead` of {ahead}, and a claim under it takes permits of a clock that is wrong by that much and \
+             `clock_tolerance` ({tolerance}); set `ahead` to {tolerance} or less",
+            limit.name
+        )
+    };
+    long.map(warning).collect()
+}
+
 /// A limit for the configuration's digest and for people.
 pub(super) fn shown(limit: &Limit) -> Value {
     let Limit { name, rule, ahead, placement } = limit;

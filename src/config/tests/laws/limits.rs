@@ -140,3 +140,17 @@ fn lateness_and_ahead_fit_into_half_a_window() {
     let edge = with("[limit.acme]\npermits = 1\nper = \"1s\"\nlateness = \"499999us\"\nahead = \"500ms\"\n");
     assert_eq!(edge.limits.values().next().unwrap().ahead, Duration::from_millis(500));
 }
+
+#[test]
+fn an_ahead_beyond_the_tolerance_of_clocks_is_warned_of() {
+    let warnings = |ahead: &str| {
+        let config = with(&format!(
+            "[limit.acme]\npermits = 1\nper = \"1h\"\nahead = \"{ahead}\"\n\
+             [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\nlease = \"1h\"\n"
+        ));
+        config.warnings()
+    };
+    assert_eq!(warnings("5s"), Vec::<String>::new());
+    let long = warnings("10m");
+    assert!(long.len() == 1 && long[0].contains("limit `acme` has an `ahead` of 10m"), "{long:?}");
+}
