@@ -2,6 +2,7 @@
 
 mod against_running;
 mod difference;
+mod looser;
 
 use std::process::ExitCode;
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::difference::{Changed, SettingChange, between, limits_of};
+use super::looser;
 use crate::config::Config;
 use crate::desk::comparison::{BacklogComparison, compare as compare_backlogs};
 use crate::desk::forecasts::Measured;
@@ -164,7 +165,7 @@ fn channels(config: &Config, running: &[RunningChannel], census: &[ChannelCensus
             both.map(|(old, new)| Config::exchange_advice(&changed.name, old, new)).unwrap_or_default();
         ChannelChange { open: OPEN.into_iter().filter_map(count).collect(), advice, changed }
     };
-    between(&old, &new).into_iter().map(with_open).collect()
+    between(&old, &new, looser::channel).into_iter().map(with_open).collect()
 }
 
 /// What changes of the limits. Channels show the limits that they name; of the others, only the published rules are known.
@@ -180,7 +181,7 @@ async fn limits(config: &Config, running: &[RunningChannel], store: &Store) -> a
             old.insert(one.limit, Config::public_limit(&published));
         }
     }
-    Ok(between(&old, &new))
+    Ok(between(&old, &new, looser::limit))
 }
 
 /// What changes of the other sections on any node: files of nodes may differ.
@@ -190,7 +191,7 @@ async fn sections(config: &Config, store: &Store) -> anyhow::Result<Vec<Changed>
     let new = by_name(config.public_sections());
     let mut changes: Vec<Changed> = Vec::new();
     for (_, settings) in store.settings_of_nodes().await? {
-        for change in between(&by_name(settings), &new) {
+        for change in between(&by_name(settings), &new, looser::none) {
             if !changes.contains(&change) {
                 changes.push(change);
             }

@@ -28,16 +28,29 @@ pub(super) struct KeyChange {
     pub key: String,
     pub old: Option<Value>,
     pub new: Option<Value>,
+    /// Whether the change loosens a rule of a limit or of a channel.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub looser: bool,
 }
 
+/// The values of a table by their keys, as `retry.sends`.
+pub(super) type Flat = BTreeMap<String, Value>;
+
+/// Whether a change loosens a rule, given all old and all new keys.
+pub(super) type Looser = fn(&KeyChange, &Flat, &Flat) -> bool;
+
 /// What changes from `old` to `new`, by name.
-pub(super) fn between(old: &BTreeMap<String, Value>, new: &BTreeMap<String, Value>) -> Vec<Changed> {
+pub(super) fn between(
+    old: &BTreeMap<String, Value>,
+    new: &BTreeMap<String, Value>,
+    is_looser: Looser,
+) -> Vec<Changed> {
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let changed = |name: &String| {
         let (change, keys) = match (old.get(name), new.get(name)) {
             (None, _) => (SettingChange::Comes, Vec::new()),
             (_, None) => (SettingChange::Goes, Vec::new()),
-            (Some(old), Some(new)) => (SettingChange::Differs, keys(old, new)),
+            (Some(old), Some(new)) => (SettingChange::Differs, keys(old, new, is_looser)),
         };
         let is_same = change == SettingChange::Differs && keys.is_empty();
         (!is_same).then(|| Changed { name: name.clone(), change, keys })
@@ -46,25 +59,28 @@ pub(super) fn between(old: &BTreeMap<String, Value>, new: &BTreeMap<String, Valu
 }
 
 /// The keys that differ.
-fn keys(old: &Value, new: &Value) -> Vec<KeyChange> {
+fn keys(old: &Value, new: &Value, is_looser: Looser) -> Vec<KeyChange> {
     let (old, new) = (flat(old), flat(new));
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let differs = |key: &&String| old.get(*key) != new.get(*key);
-    let change =
-        |key: &String| KeyChange { key: key.clone(), old: old.get(key).cloned(), new: new.get(key).cloned() };
+    let change = |key: &String| {
+        let (before, after) = (old.get(key).cloned(), new.get(key).cloned());
+        let change = KeyChange { key: key.clone(), old: before, new: after, looser: false };
+        KeyChange { looser: is_looser(&change, &old, &new), ..change }
+    };
     names.into_iter().filter(differs).map(change).collect()
 }
 
-/// The values of a table by their keys, as `retry.sends`. A list of limits becomes the list of their names, and the name of a
+/// Makes the table flat. A list of limits becomes the list of their names, and the name of a
 /// thing itself is left out.
-fn flat(table: &Value) -> BTreeMap<String, Value> {
-    let mut values = BTreeMap::new();
+fn flat(table: &Value) -> Flat {
+    let mut values = Flat::new();
     flatten("", table, &mut values);
     values.remove("name");
     values
 }
 
-fn flatten(key: &str, value: &Value, values: &mut BTreeMap<String, Value>) {
+fn flatten(key: &str, value: &Value, values: &mut Flat) {
     match value {
         Value::Null => {}
         Value::Object(table) => {
@@ -96,6 +112,7 @@ pub(super) fn limits_of(settings: &Value) -> BTreeMap<String, Value> {
 mod tests {
     use serde_json::json;
 
+    use super::super::looser::none;
     use super::*;
 
     fn one(settings: Value) -> BTreeMap<String, Value> {
@@ -108,7 +125,7 @@ mod tests {
                           "limits": [{ "name": "a", "permits": 1 }], "verdict": [] });
         let new = json!({ "name": "x", "timeout": "5s", "retry": { "sends": 5 }, "inquiry": { "url": "http://b" },
                           "limits": [{ "name": "a", "permits": 2 }, { "name": "b", "permits": 3 }] });
-        let changed = between(&one(old), &one(new));
+        let changed = between(&one(old), &one(new), none);
         let keys: Vec<(&str, Option<Value>, Option<Value>)> =
             changed[0].keys.iter().map(|key| (key.key.as_str(), key.old.clone(), key.new.clone())).collect();
         assert_eq!(
@@ -124,9 +141,9 @@ mod tests {
     #[test]
     fn what_comes_and_what_goes_is_named_and_what_stays_is_not() {
         let settings = json!({ "timeout": "10s" });
-        assert_eq!(between(&one(settings.clone()), &one(settings.clone())), []);
-        assert_eq!(between(&BTreeMap::new(), &one(settings.clone()))[0].change, SettingChange::Comes);
-        assert_eq!(between(&one(settings), &BTreeMap::new())[0].change, SettingChange::Goes);
+        assert_eq!(between(&one(settings.clone()), &one(settings.clone()), none), []);
+        assert_eq!(between(&BTreeMap::new(), &one(settings.clone()), none)[0].change, SettingChange::Comes);
+        assert_eq!(between(&one(settings), &BTreeMap::new(), none)[0].change, SettingChange::Goes);
     }
 
     #[test]

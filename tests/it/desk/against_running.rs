@@ -212,6 +212,24 @@ async fn nodes_whose_files_differ_are_named_and_a_file_that_runs_already_changes
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_loosens_a_rule_is_marked_and_the_exit_code_stays() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &paced(60)).await;
+    let looser = paced(600) + "on_unknown = \"resend\"\nkey_retention = \"1d\"\ntimeout = \"9s\"\n";
+    let looser = file(&scratch.file("a", &looser));
+    let (report, code) = compare(looser.path());
+    assert_eq!(
+        (code, &report["limits"][0]["keys"]),
+        (0, &json!([{ "key": "permits", "old": 60, "new": 600, "looser": true }]))
+    );
+    let keys = of_channel(&report["channels"], "acme")["keys"].as_array().unwrap();
+    let marked = keys.iter().filter(|key| key["looser"] == true).map(|key| key["key"].as_str().unwrap());
+    assert_eq!(marked.collect::<Vec<_>>(), ["key_retention", "on_unknown"], "{keys:#?}");
+    assert!(page(looser.path()).contains("60 -> 600 (looser)"));
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_limit_under_another_name_is_to_be_exchanged_in_a_pause() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &paced(60)).await;

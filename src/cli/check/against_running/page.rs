@@ -94,7 +94,8 @@ fn changed(what: &str, changed: &Changed, more: &str) -> String {
         SettingChange::Differs => {
             let mut lines = format!("{what} {name}\n");
             for key in &changed.keys {
-                let text = format!("{} -> {}", value(key.old.as_ref()), value(key.new.as_ref()));
+                let looser = if key.looser { " (looser)" } else { "" };
+                let text = format!("{} -> {}{looser}", value(key.old.as_ref()), value(key.new.as_ref()));
                 lines.push_str(&hanging(&format!("  {:<16} ", shown(&key.key)), &shown(&text)));
             }
             lines
