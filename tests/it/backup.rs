@@ -71,10 +71,12 @@ async fn a_dump_restores_whole_its_chains_hold_and_nodes_go_on_with_it() {
     let error = scratch.sql_error("delete from refundd.refunds").await;
     assert!(error.to_string().contains("is kept for ever"), "{error}");
 
-    // The step of the runbook by which no id of a lost refund is given again.
-    let step = "select setval('refundd.refunds_id_seq'";
+    // The step of the runbook by which no id of a lost refund or proposal is given again.
+    let step = "select setval(s, ";
     let step = include_str!("../../docs/runbook.md").split('`').find(|span| span.starts_with(step)).unwrap();
     scratch.sql(step).await;
+    let proposal = scratch.number("select nextval('refundd.proposals_id_seq')").await;
+    assert!(proposal > 1_000_000_000, "{proposal}");
 
     let sent = scratch.bank.look(|ledger| ledger.all().len());
     let node = TestNode::start(&scratch, "b", UNLIMITED).await;
