@@ -180,6 +180,21 @@ async fn the_census_counts_what_ended_once_and_takes_back_what_did_not() {
     assert_eq!(census().await, [4, 1, 1]);
 }
 
+#[tokio::test]
+async fn counting_goes_on_on_a_server_whose_transaction_ids_are_behind_those_of_the_dump() {
+    let scratch = Scratch::with_refunds(1).await;
+    end(&scratch, 1, "failed", "10 minutes").await;
+    for counted_until in ["now() - interval '1 hour'", "'-infinity'"] {
+        scratch.sql("update refundd.ended set n = 0").await;
+        scratch.sql(&format!("update refundd.ended_until set counted_until = {counted_until}, next_until = now() - interval '2 minutes', next_after = '{{}}', next_horizon = '9000000000000'")).await;
+        until("it is counted for good", async || {
+            scratch.store.count_ended().await.unwrap();
+            counted_for_good(&scratch).await == 1
+        })
+        .await;
+    }
+}
+
 /// Says these steps of a transaction that began five minutes ago, and counts whatever can be counted after each.
 async fn is_counted_in_the_end(steps: &[&str]) {
     let scratch = Scratch::with_refunds(2).await;

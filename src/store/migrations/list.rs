@@ -210,4 +210,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "a_lost_claim_may_have_been_sent",
         include_str!("../../../migrations/0075_a_lost_claim_may_have_been_sent.sql"),
     ),
+    (
+        76,
+        "counting_goes_on_after_a_restore",
+        include_str!("../../../migrations/0076_counting_goes_on_after_a_restore.sql"),
+    ),
 ];
