@@ -11,6 +11,14 @@
 -- The role cannot log in. Give it to the role of the nodes' [postgres] url:
 --
 --     grant refundd_node to refundd_app;
+--
+-- The role belongs to the whole server. Where the server has a second database of refundd, members of the role have these rights
+-- there, too, if they may connect. Every role may connect to a new database until its owner revokes that:
+--
+--     grant connect on database payments to refundd_app;      -- and to all others that use the database
+--     revoke connect on database payments from public;
+--
+-- The script does not revoke it, because it does not know which other programs use the database.
 
 \set ON_ERROR_STOP on
 

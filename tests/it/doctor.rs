@@ -104,6 +104,7 @@ async fn a_healthy_set_up_has_no_findings_and_nothing_is_sent_or_spent() {
         ("postgres.data", "one way on every host"),
         ("postgres.data", "no sequence is behind"),
         ("postgres.roles", "name roles"),
+        ("postgres.roles", "and in another database"),
         ("postgres.tls", "Unix socket"),
         ("redis.reach", "version"),
         ("redis.settings", "noeviction"),

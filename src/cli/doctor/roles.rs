@@ -1,4 +1,5 @@
-//! Checks the roles of others in Postgres: producers that no binding reaches, and a schema in which all may create.
+//! Checks the roles of others in Postgres: producers that no binding reaches, a schema in which all may create, and roles that
+//! two installations share.
 
 use super::finding::Finding;
 use crate::store::OtherRoles;
@@ -41,5 +42,24 @@ pub(super) fn findings(roles: &OtherRoles) -> Vec<Finding> {
             "bindings of producers name roles, and not every role may create in `public`",
         ));
     }
+    findings.push(elsewhere(&roles.elsewhere));
     findings
+}
+
+/// Of two installations on one server, each one's members of refundd's roles have the rights in the other one.
+fn elsewhere(databases: &[String]) -> Finding {
+    if databases.is_empty() {
+        return Finding::ok(ROLES, "no role has refundd's rights here and in another database");
+    }
+    Finding::warning(
+        ROLES,
+        format!(
+            "roles may connect here and to another database with refundd's rights: {}",
+            databases.join(", ")
+        ),
+        "refundd_node and refundd_producer belong to the whole server, and every role may connect to a new database: a stolen password \
+         of one installation opens the other",
+        "as the owner of each database: `grant connect on database NAME to ROLE` for all that use it, also for programs other than \
+         refundd, and then `revoke connect on database NAME from public`; or leave it if both may use one another",
+    )
 }

@@ -142,6 +142,20 @@ async fn producers_that_no_binding_reaches_and_a_schema_open_to_all_are_found() 
 }
 
 #[tokio::test]
+async fn roles_that_may_use_another_installation_of_the_server_are_found_until_they_may_not_connect() {
+    let (scratch, other) = (Scratch::new().await, Scratch::new().await);
+    let shared = format!("{} (", other.name);
+    let (report, _) = examine(&config_of(&scratch.database_url));
+    is_found(&report, "warning", "postgres.roles", &shared);
+    let found = finding(&report, "postgres.roles", &shared)["found"].as_str().unwrap();
+    let members = found.split(&shared).nth(1).unwrap().split(')').next().unwrap();
+    assert!(members.split(", ").any(|role| role == "refundd_app"), "{found}");
+    other.sql(&format!("revoke connect on database {} from public", other.name)).await;
+    let (report, _) = examine(&config_of(&scratch.database_url));
+    assert!(!report.to_string().contains(&shared), "{report:#}");
+}
+
+#[tokio::test]
 async fn a_schema_that_a_newer_program_migrated_is_found_with_both_versions() {
     let scratch = Scratch::new().await;
     scratch
