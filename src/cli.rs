@@ -217,9 +217,11 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args, file).await,
         Command::Migrate => {
             let store = reached(&postgres()?).await?;
-            let schema =
-                progress::beside(|line| store.migrate_telling(move |step| line.set(step.to_string())))
-                    .await?;
+            let schema = progress::beside(|line| {
+                line.set("begins, or waits for another `refundd migrate`".to_owned());
+                store.migrate_telling(move |step| line.set(step.to_string()))
+            });
+            let schema = schema.await?;
             println!("The schema is at version {}.", schema.applied);
             Ok(ExitCode::SUCCESS)
         }

@@ -1,5 +1,6 @@
 //! The migrations of the schema, embedded in the program, and the version of a database's schema.
 
+mod alone;
 mod concurrent;
 mod list;
 
@@ -88,8 +89,8 @@ fn migrator(migrations: &[(i64, &'static str, &'static str)]) -> Migrator {
 
 impl Store {
     /// Brings the schema up to date; does nothing if it is. Creates objects as the owner of the schema's tables,
-    /// because functions that run with their owner's rights call each other. Fails with [`StoreError::NotOwner`] if
-    /// this role is not a member of the owner.
+    /// because functions that run with their owner's rights call each other. Waits while another program migrates. Fails with
+    /// [`StoreError::NotOwner`] if this role is not a member of the owner.
     pub async fn migrate(&self) -> Result<SchemaStatus, StoreError> {
         self.migrate_telling(|_| ()).await
     }
@@ -99,15 +100,16 @@ impl Store {
         &self,
         mut tell: impl FnMut(MigrationStep),
     ) -> Result<SchemaStatus, StoreError> {
-        let applied = self.applied().await;
-        if let Ok(applied) = &applied
-            && status(applied).is_enough()
+        if let Ok(applied) = self.applied().await
+            && status(&applied).is_enough()
         {
-            return Ok(status(applied));
+            return Ok(status(&applied));
         }
         let mut connection = self.db.make().await.doing("reach Postgres")?;
+        alone::wait(&mut connection).await.doing("wait for another `refundd migrate`")?;
         self.become_owner(&mut connection).await?;
-        let applied = applied?;
+        // The other one may have applied some.
+        let applied = self.applied().await?;
         let pending: Vec<usize> =
             (0..MIGRATIONS.len()).filter(|&place| !applied.contains(&MIGRATIONS[place].0)).collect();
         let count = pending.len();

@@ -1,5 +1,6 @@
 //! The database keeps the rules by itself, whoever writes to it.
 
+mod migrating;
 mod triggers;
 
 use refundd::refund::State;
@@ -206,28 +207,6 @@ async fn a_save_waits_for_the_disk_whatever_the_producers_session_says() {
         assert_eq!(said, *kept, "{weaker}");
         saves.commit().await.unwrap();
     }
-}
-
-/// Two versions of the program may each have migrated the schema: the newest number says nothing about the others.
-#[tokio::test]
-async fn a_migration_that_was_left_out_is_found_and_applied() {
-    let scratch = Scratch::new().await;
-    let last = scratch.store.schema().await.unwrap().known;
-    scratch.sql(&format!("delete from refundd.migrations where version = {last}")).await;
-    scratch
-        .sql("insert into refundd.migrations (version, description, success, checksum, execution_time) values (9999, 'from the future', true, '', 0)")
-        .await;
-    let schema = scratch.store.schema().await.unwrap();
-    assert_eq!((schema.applied, schema.missing), (9999, Some(last)));
-    let fault = scratch.store.fault_of_schema().await.unwrap().expect("a node does not start").to_string();
-    assert!(fault.contains(&format!("lacks migration {last}")), "{fault}");
-
-    let owner = refundd::store::Store::open(&scratch.owner_url, None, 1).unwrap();
-    assert!(owner.migrate().await.unwrap().is_enough());
-    assert_eq!(
-        scratch.number(&format!("select count(*) from refundd.migrations where version = {last}")).await,
-        1
-    );
 }
 
 #[tokio::test]

@@ -1,41 +1,15 @@
 //! Builds indexes concurrently: each statement of a migration runs by itself, outside of a transaction.
-//!
-//! Two programs do not build at one time. The second one asks for the lock again and again; waiting for it in a statement
-//! would make the first one's build wait for that statement, and each would wait for the other.
-
-use std::time::Duration;
 
 use sqlx::migrate::Migration;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Error, Executor};
 
-/// The advisory lock of a build.
-const LOCK: i64 = 0x7265_6675_6e64_0039;
-const TRY_AGAIN: Duration = Duration::from_millis(100);
-
 // An index whose build broke off exists and is not valid; `if not exists` would leave it so.
 const IS_BROKEN: &str = "
     select exists (select from pg_catalog.pg_index i where i.indexrelid = to_regclass('refundd.' || $1) and not i.indisvalid)";
 
-/// Runs the migration and notes it as applied; does nothing if it is.
+/// Runs the migration and notes it as applied.
 pub(super) async fn build(connection: &mut PgConnection, migration: &Migration) -> Result<(), Error> {
-    let lock = sqlx::query_scalar("select pg_try_advisory_lock($1)").bind(LOCK);
-    let mut lock: bool = lock.fetch_one(&mut *connection).await?;
-    while !lock {
-        tokio::time::sleep(TRY_AGAIN).await;
-        let again = sqlx::query_scalar("select pg_try_advisory_lock($1)").bind(LOCK);
-        lock = again.fetch_one(&mut *connection).await?;
-    }
-    let built = build_alone(connection, migration).await;
-    sqlx::query("select pg_advisory_unlock($1)").bind(LOCK).execute(&mut *connection).await?;
-    built
-}
-
-async fn build_alone(connection: &mut PgConnection, migration: &Migration) -> Result<(), Error> {
-    let known = sqlx::query_scalar("select exists (select from refundd.migrations where version = $1)");
-    if known.bind(migration.version).fetch_one(&mut *connection).await? {
-        return Ok(());
-    }
     // A build waits for all older transactions; the lock on the table is the least of it.
     connection.execute("set lock_timeout = 0").await?;
     for statement in statements(migration.sql.as_str()) {

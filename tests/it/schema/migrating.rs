@@ -1,0 +1,49 @@
+//! Migrations that another program left out, or applies at the same time.
+
+use refundd::store::Store;
+
+use crate::harness::{Scratch, until};
+
+/// Two versions of the program may each have migrated the schema: the newest number says nothing about the others.
+#[tokio::test]
+async fn a_migration_that_was_left_out_is_found_and_applied() {
+    let scratch = Scratch::new().await;
+    let last = scratch.store.schema().await.unwrap().known;
+    scratch.sql(&format!("delete from refundd.migrations where version = {last}")).await;
+    scratch
+        .sql("insert into refundd.migrations (version, description, success, checksum, execution_time) values (9999, 'from the future', true, '', 0)")
+        .await;
+    let schema = scratch.store.schema().await.unwrap();
+    assert_eq!((schema.applied, schema.missing), (9999, Some(last)));
+    let fault = scratch.store.fault_of_schema().await.unwrap().expect("a node does not start").to_string();
+    assert!(fault.contains(&format!("lacks migration {last}")), "{fault}");
+
+    let owner = Store::open(&scratch.owner_url, None, 1).unwrap();
+    assert!(owner.migrate().await.unwrap().is_enough());
+    assert_eq!(
+        scratch.number(&format!("select count(*) from refundd.migrations where version = {last}")).await,
+        1
+    );
+}
+
+#[tokio::test]
+async fn a_migration_waits_until_another_one_is_over() {
+    let scratch = Scratch::new().await;
+    let last = scratch.store.schema().await.unwrap().known;
+    scratch.sql(&format!("delete from refundd.migrations where version = {last}")).await;
+    // The lock of src/store/migrations/alone.rs, as another program holds it.
+    let mut other = scratch.connect().await;
+    let lock = sqlx::query("select pg_advisory_lock($1)").bind(0x7265_6675_6e64_0039_i64);
+    lock.execute(&mut other).await.unwrap();
+    let asks = "select count(*) from pg_stat_activity where datname = current_database() and query like 'select pg_try_advisory_lock%'";
+    let owner = Store::open(&scratch.owner_url, None, 1).unwrap();
+    let (schema, ()) = tokio::join!(owner.migrate(), async {
+        until("it asks for the lock, or it is done", async || {
+            scratch.number(asks).await > 0 || scratch.store.schema().await.unwrap().is_enough()
+        })
+        .await;
+        assert_eq!(scratch.store.schema().await.unwrap().missing, Some(last));
+        sqlx::query("select pg_advisory_unlock_all()").execute(&mut other).await.unwrap();
+    });
+    assert!(schema.unwrap().is_enough());
+}
