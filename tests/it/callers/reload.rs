@@ -134,9 +134,9 @@ async fn a_reload_names_the_callers_and_sections_that_changed_in_the_log_and_in_
 #[tokio::test]
 async fn a_file_that_was_cut_off_before_its_callers_opens_no_route() {
     let scratch = Scratch::new().await;
-    let mut doors = Doors::new();
-    let shop = doors.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
-    let mut node = NodeProcess::start(&scratch, "a", &doors.behind(super::TWO_CHANNELS));
+    let mut callers = CallerTables::new();
+    let shop = callers.caller("shop", "may = [\"look\"]\nchannels = [\"acme\"]");
+    let mut node = NodeProcess::start(&scratch, "a", &callers.with_channels(super::TWO_CHANNELS));
     let address = node.address().unwrap();
     node.rewrite(&scratch.file("a", super::TWO_CHANNELS));
     node.signal(Signal::HUP);
