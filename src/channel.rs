@@ -7,6 +7,7 @@ mod address;
 mod breaker;
 mod credentials;
 mod networks;
+mod rules;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub use address::BankAddress;
 pub use breaker::Breaker;
 pub use credentials::{Authorization, ClientIdentity, Roots, Signing, SigningKey, TokenSource};
 pub use networks::{Network, Networks, WhyNot};
+pub use rules::{AnswerRule, RuleOutcome};
 
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
 use crate::refund::draft::DraftRules;
@@ -149,30 +151,6 @@ impl Inquiry {
     pub fn believes_any_json_404(&self) -> bool {
         self.trust.not_found_is_final && self.not_found.is_none()
     }
-}
-
-/// One rule of a channel for the bank's answers to a refund or a resend, never for answers to inquiries. It matches an
-/// answer that meets all of its conditions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AnswerRule {
-    /// The rule counts for answers with this HTTP status.
-    pub status: u16,
-    /// A JSON pointer into the body and the text that must stand there; `None` matches any body.
-    pub body: Option<(String, String)>,
-    pub outcome: RuleOutcome,
-}
-
-/// The outcomes that a rule may name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RuleOutcome {
-    Succeeded,
-    Accepted,
-    Rejected,
-    NotExecuted,
-    /// The bank asks for fewer requests, and did not execute this one.
-    SlowDown,
-    Unknown,
-    Review,
 }
 
 impl Channel {

@@ -1,6 +1,7 @@
 //! One refund's journey through a running node, and what each answer of the bank makes of it.
 
 mod prefetch;
+mod rules;
 
 use std::time::Duration;
 
@@ -139,25 +140,6 @@ async fn a_2xx_whose_body_was_cut_off_is_never_taken_for_success() {
         codes,
         "empty_unframed empty_unframed empty_unframed empty_unframed empty_unframed unreadable unreadable answer_cut empty_unframed"
     );
-    node.stop().await;
-}
-
-/// nginx refuses so when its `limit_req` refuses, and without a rule a person would have to decide about each refund.
-#[tokio::test]
-async fn a_refusal_without_retry_after_goes_to_nobody_where_a_rule_names_it() {
-    let scratch = Scratch::new().await;
-    let page = "<html><head><title>503 Service Temporarily Unavailable</title></head></html>";
-    scratch.bank.next("acme", std::iter::repeat_n(Step::answers(503, page), 6));
-    let rule = "[[channel.acme.verdict]]\nstatus = 503\noutcome = \"asked_to_wait\"\n";
-    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}cool_down = \"200ms\"\n{rule}")).await;
-    scratch.insert("acme", "R-", 20).await;
-    ends_as(&scratch, State::Succeeded, 20).await;
-    assert_eq!(scratch.bank.ledger().all().len(), 26, "six were refused and sent again");
-    let rules =
-        "select string_agg(distinct message, ' | ') from refundd.attempts where code = 'channel_rule'";
-    let shown = scratch.text(rules).await;
-    assert_eq!(shown, "HTTP 503 (rule 1 of `verdict`)", "the journal says which rule decided");
-    assert_eq!(scratch.number("select max(attempts)::bigint from refundd.refunds").await, 1);
     node.stop().await;
 }
 

@@ -1,0 +1,73 @@
+//! A channel's own rules, which come before the table.
+
+use super::*;
+
+#[test]
+fn a_channels_rules_come_before_the_table_and_in_order() {
+    let rule = |body: Option<(&str, &str)>, outcome| AnswerRule {
+        status: 200,
+        body: body.map(|(p, v)| (p.to_owned(), v.to_owned())),
+        outcome,
+    };
+    let rules = [rule(Some(("/result/code", "51")), RuleOutcome::Rejected), rule(None, RuleOutcome::Review)];
+    let channel = channel(rules.into());
+    let read =
+        |body: &str| read_answer(&channel, &expected(), 200, &HeaderMap::new(), body.as_bytes()).outcome;
+    assert_eq!(read(r#"{"result":{"code":51}}"#), Outcome::Rejected);
+    assert_eq!(read(r#"{"result":{"code":"51"}}"#), Outcome::Rejected);
+    assert_eq!(read(r#"{"result":{"code":"00"}}"#), Outcome::Review);
+}
+
+#[test]
+fn a_rule_settles_no_answer_that_says_two_things() {
+    let body = r#"{"amount_minor":1250,"amount_minor":1}"#.as_bytes();
+    for (gives, wanted) in [
+        (RuleOutcome::Succeeded, Outcome::Unknown),
+        (RuleOutcome::Rejected, Outcome::Unknown),
+        (RuleOutcome::NotExecuted, Outcome::NotExecuted),
+    ] {
+        let channel = channel(vec![AnswerRule { status: 200, body: None, outcome: gives }]);
+        let answer = read_answer(&channel, &expected(), 200, &HeaderMap::new(), body);
+        assert_eq!(answer.outcome, wanted);
+        // The rule before it may have found that it was executed.
+        let executed = Some(("/executed".to_owned(), "true".to_owned()));
+        let executed = AnswerRule { status: 409, body: executed, outcome: RuleOutcome::Succeeded };
+        let channel = self::channel(vec![executed, AnswerRule { status: 409, body: None, outcome: gives }]);
+        let answer = read_answer(&channel, &expected(), 409, &HeaderMap::new(), body);
+        assert_eq!((answer.outcome, answer.code), (Outcome::Unknown, Code::Unreadable));
+    }
+}
+
+#[test]
+fn the_message_names_the_rule_that_decided_and_keeps_the_banks_own_words() {
+    let rule = |code: &str| AnswerRule {
+        status: 200,
+        body: Some(("/code".to_owned(), code.to_owned())),
+        outcome: RuleOutcome::Rejected,
+    };
+    let channel = channel(vec![rule("51"), rule("52")]);
+    let read = |body: &str| read_answer(&channel, &expected(), 200, &HeaderMap::new(), body.as_bytes());
+    let by_rule = read(r#"{"code":"52","error":"card closed"}"#);
+    assert_eq!(by_rule.message, r#"HTTP 200 (rule 2 of `verdict`), code "52", error "card closed""#);
+    let by_table = read(r#"{"code":"53","status":"rejected"}"#);
+    assert_eq!(by_table.message, r#"HTTP 200, status "rejected", code "53""#);
+    let another_refund = read(r#"{"code":"52","refund_id":8}"#);
+    assert!(!another_refund.message.contains("rule"), "no rule decided: {}", another_refund.message);
+    let long = format!(
+        r#"{{"code":"52","error":"{0}","detail":"{0}","title":"{0}","reason":"{0}"}}"#,
+        "x".repeat(200)
+    );
+    let long = read(&long).message;
+    assert!(long.starts_with("HTTP 200 (rule 2 of `verdict`), ") && long.chars().count() <= 500, "{long}");
+}
+
+#[test]
+fn a_rule_makes_a_refusal_without_retry_after_a_wait_and_obeys_the_header_where_there_is_one() {
+    let rule = AnswerRule { status: 503, body: None, outcome: RuleOutcome::SlowDown };
+    let channel = channel(vec![rule]);
+    let read = |headers: &HeaderMap| read_answer(&channel, &expected(), 503, headers, b"<html>").outcome;
+    let mut headers = HeaderMap::new();
+    assert_eq!(read(&headers), Outcome::SlowDown { retry_after: None });
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("7"));
+    assert_eq!(read(&headers), Outcome::SlowDown { retry_after: Some(Duration::from_secs(7)) });
+}

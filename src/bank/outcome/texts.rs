@@ -1,0 +1,61 @@
+//! The texts for people about a bank's answer, without account numbers and without secrets of the request.
+
+use std::fmt::Write as _;
+
+use crate::bank::Secrets;
+use crate::refund::text;
+
+/// A short text for people. It names the channel's rule that decided, by its number in the file. Of the body it quotes
+/// only the fields that banks use for explanations, without the secrets of the request.
+pub(in crate::bank) fn message(
+    status: u16,
+    rule: Option<usize>,
+    json: Option<&serde_json::Value>,
+    secrets: Secrets<'_>,
+) -> String {
+    let mut said = format!("HTTP {status}");
+    if let Some(number) = rule {
+        let _ = write!(said, " (rule {number} of `verdict`)");
+    }
+    for field in ["status", "code", "error", "message", "reason", "detail", "title"] {
+        if let Some(value) = json.and_then(|body| body.get(field)).filter(|f| f.is_string() || f.is_number())
+        {
+            let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let shown = text::first(redact(&secrets.hide(&shown)), 120);
+            let _ = write!(said, ", {field} \"{shown}\"");
+        }
+    }
+    text::first(said, 500)
+}
+
+/// Hides runs of nine or more digits, because account and card numbers look so. Only a letter ends a run.
+pub(super) fn redact(text: &str) -> String {
+    if text.bytes().filter(u8::is_ascii_digit).count() < 9 && !text.contains(char::is_control) {
+        return text.to_owned();
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut run = String::new();
+    let mut digits = 0;
+    let flush = |run: &mut String, digits: &mut usize, out: &mut String| {
+        if *digits >= 9 {
+            out.push_str("[digits]");
+        } else {
+            out.push_str(run);
+        }
+        run.clear();
+        *digits = 0;
+    };
+    for character in text.chars().filter(|c| !c.is_control()) {
+        if character.is_ascii_digit() {
+            digits += 1;
+            run.push(character);
+        } else if digits > 0 && !character.is_alphanumeric() {
+            run.push(character);
+        } else {
+            flush(&mut run, &mut digits, &mut out);
+            out.push(character);
+        }
+    }
+    flush(&mut run, &mut digits, &mut out);
+    out
+}

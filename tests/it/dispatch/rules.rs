@@ -1,0 +1,26 @@
+//! A channel's own rules for its bank's answers.
+
+use playground::bank::Step;
+use refundd::refund::State;
+
+use super::{UNLIMITED, ends_as};
+use crate::harness::{Scratch, TestNode};
+
+/// nginx refuses so when its `limit_req` refuses, and without a rule a person would have to decide about each refund.
+#[tokio::test]
+async fn a_refusal_without_retry_after_goes_to_nobody_where_a_rule_names_it() {
+    let scratch = Scratch::new().await;
+    let page = "<html><head><title>503 Service Temporarily Unavailable</title></head></html>";
+    scratch.bank.next("acme", std::iter::repeat_n(Step::answers(503, page), 6));
+    let rule = "[[channel.acme.verdict]]\nstatus = 503\noutcome = \"asked_to_wait\"\n";
+    let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}cool_down = \"200ms\"\n{rule}")).await;
+    scratch.insert("acme", "R-", 20).await;
+    ends_as(&scratch, State::Succeeded, 20).await;
+    assert_eq!(scratch.bank.ledger().all().len(), 26, "six were refused and sent again");
+    let rules =
+        "select string_agg(distinct message, ' | ') from refundd.attempts where code = 'channel_rule'";
+    let shown = scratch.text(rules).await;
+    assert_eq!(shown, "HTTP 503 (rule 1 of `verdict`)", "the journal says which rule decided");
+    assert_eq!(scratch.number("select max(attempts)::bigint from refundd.refunds").await, 1);
+    node.stop().await;
+}
