@@ -1,7 +1,8 @@
 //! Reads the bank's answer to a send: status, headers and body in, outcome out. Pure, and tested as a table.
 //!
 //! A channel's own rules come first, in order; then the built-in table. An answer that neither maps is `unknown`. The
-//! bank may have executed such a refund, so refundd never takes it for executed or for not executed.
+//! bank may have executed such a refund, so refundd never takes it for executed or for not executed. Where rules read the
+//! body of a 2xx and none matches, the table decides only by a `status`: the bank's verdict stands in another place.
 //!
 //! An answer without a body is whole only if its headers say so. Without such headers the body ends with the
 //! connection, and then an answer that was cut off looks like an empty answer.
@@ -44,7 +45,7 @@ pub fn read_answer<'r>(
             (Outcome::Unknown, Code::Unreadable)
         }
         Some((_, outcome)) => (outcome, Code::ChannelRule),
-        None => by_default(status, headers, json.as_ref(), body),
+        None => by_default(&channel.answer_rules, status, headers, json.as_ref(), body),
     };
     let message = message(status, rule.filter(|_| code == Code::ChannelRule), json.as_ref(), asked.secrets);
     let answer = Answer { status: Some(status), ..Answer::new(outcome, code, message) };
@@ -67,8 +68,7 @@ pub fn read_answer<'r>(
 fn is_in_doubt(rules: &[AnswerRule], status: u16, by_rule: Option<&(usize, Outcome)>) -> bool {
     use RuleOutcome::{Accepted, Review, Succeeded, Unknown};
     let may_settle = |rule: &AnswerRule| {
-        let is_asked = rule.status == status && rule.body.is_some();
-        is_asked && matches!(rule.outcome, Succeeded | Accepted | Unknown | Review)
+        rule.reads_body_of(status) && matches!(rule.outcome, Succeeded | Accepted | Unknown | Review)
     };
     match by_rule.map(|(_, outcome)| outcome) {
         Some(Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected) => true,
@@ -78,18 +78,25 @@ fn is_in_doubt(rules: &[AnswerRule], status: u16, by_rule: Option<&(usize, Outco
     }
 }
 
+/// The meaning of an answer that no rule matches.
 fn by_default(
+    rules: &[AnswerRule],
     status: u16,
     headers: &HeaderMap,
     json: Option<&serde_json::Value>,
     body: &[u8],
 ) -> (Outcome, Code) {
     let blank = body.iter().all(u8::is_ascii_whitespace);
+    let has_status = json.is_some_and(|json| json.get("status").is_some());
     match status {
         200..=299 if blank && !is_framed(status, headers) => (Outcome::Unknown, Code::EmptyUnframed),
         // A proxy's page, or an unknown format, may mean anything. A number that was cut off is still a number.
         200..=299 if !blank && json.is_none_or(|json| json.is_number() && !is_framed(status, headers)) => {
             (Outcome::Unknown, Code::Unreadable)
+        }
+        // The bank's verdict stands where the rules look, and a verdict that they do not list may mean "declined".
+        200..=299 if !has_status && rules.iter().any(|rule| rule.reads_body_of(status)) => {
+            (Outcome::Unknown, Code::Unmapped)
         }
         _ => by_table(status, headers, json),
     }

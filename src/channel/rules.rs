@@ -1,5 +1,7 @@
 //! A channel's own rules for the bank's answers. Values only; `bank::outcome` applies them.
 
+use std::collections::BTreeSet;
+
 /// One rule of a channel for the bank's answers to a refund or a resend, never for answers to inquiries. It matches an
 /// answer that meets all of its conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,6 +11,23 @@ pub struct AnswerRule {
     /// A JSON pointer into the body and the text that must stand there; `None` matches any body.
     pub body: Option<(String, String)>,
     pub outcome: RuleOutcome,
+}
+
+impl AnswerRule {
+    /// Whether the rule reads the body of an answer with this status.
+    #[must_use]
+    pub fn reads_body_of(&self, status: u16) -> bool {
+        self.status == status && self.body.is_some()
+    }
+
+    /// The 2xx statuses for which a rule reads the body, and no rule takes the answers that are left.
+    #[must_use]
+    pub fn open_statuses(rules: &[AnswerRule]) -> BTreeSet<u16> {
+        let takes_the_rest =
+            |status: u16| rules.iter().any(|rule| rule.status == status && rule.body.is_none());
+        let read = rules.iter().filter(|rule| rule.body.is_some()).map(|rule| rule.status);
+        read.filter(|status| (200..300).contains(status) && !takes_the_rest(*status)).collect()
+    }
 }
 
 /// The outcomes that a rule may name.

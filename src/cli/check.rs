@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use crate::bank::{Bank, has_short_secret};
+use crate::channel::AnswerRule;
 use crate::config::Config;
 use crate::refund::text::counted;
 
@@ -74,6 +75,12 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
         if channel.inquiry.as_ref().is_some_and(|inquiry| inquiry.believes_any_json_404()) {
             warnings.push(format!(
                 "channel `{}` sends a refund again after any 404 with a JSON object. A gateway before the bank may answer so, too: set `inquiry.not_found` to the bank's own text",
+                channel.name
+            ));
+        }
+        for status in AnswerRule::open_statuses(&channel.answer_rules) {
+            warnings.push(format!(
+                "channel `{}` has rules with `pointer` for status {status}, and none without. An answer that they do not match and that has no `status` is `unknown`: end them with a rule that has `status = {status}` and no `pointer`",
                 channel.name
             ));
         }

@@ -109,6 +109,23 @@ async fn check_warns_of_an_inquiry_that_believes_any_404_with_json() {
 }
 
 #[tokio::test]
+async fn check_warns_of_rules_about_the_body_that_leave_answers_over() {
+    let scratch = Scratch::new().await;
+    let rule = "[[channel.acme.verdict]]\nstatus = 200\noutcome = \"rejected\"\n";
+    let listed = rule.replace("outcome", "pointer = \"/code\"\nequals = \"51\"\noutcome");
+    let check = |rules: &str| {
+        let config = file(&scratch.file("a", &format!("{UNLIMITED}{rules}")));
+        refundd(config.path(), &["check"])
+    };
+    let open = check(&listed);
+    assert!(open.status.success(), "{}", text(&open));
+    assert!(text(&open).contains("Warning: channel `acme`"), "{}", text(&open));
+    assert!(text(&open).contains("`status = 200` and no `pointer`"), "{}", text(&open));
+    let closed = check(&format!("{listed}{rule}"));
+    assert!(closed.status.success() && !text(&closed).contains("Warning"), "{}", text(&closed));
+}
+
+#[tokio::test]
 async fn a_node_on_an_old_schema_says_what_to_run() {
     let scratch = Scratch::new().await;
     scratch

@@ -4,7 +4,7 @@ use playground::bank::Step;
 use refundd::refund::State;
 
 use super::{UNLIMITED, ends_as};
-use crate::harness::{Scratch, TestNode};
+use crate::harness::{Scratch, TestNode, until};
 
 /// nginx refuses so when its `limit_req` refuses, and without a rule a person would have to decide about each refund.
 #[tokio::test]
@@ -22,5 +22,30 @@ async fn a_refusal_without_retry_after_goes_to_nobody_where_a_rule_names_it() {
     let shown = scratch.text(rules).await;
     assert_eq!(shown, "HTTP 503 (rule 1 of `verdict`)", "the journal says which rule decided");
     assert_eq!(scratch.number("select max(attempts)::bigint from refundd.refunds").await, 1);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_verdict_that_no_rule_lists_is_never_taken_for_paid() {
+    let scratch = Scratch::new().await;
+    let paid = Step::answers(200, r#"{"code":"00"}"#).and_pays();
+    let [listed, unlisted] = [r#"{"code":"51"}"#, r#"{"code":"05"}"#].map(|body| Step::answers(200, body));
+    scratch.bank.next("acme", [paid, listed, unlisted]);
+    let rule = |code: &str, outcome: &str| {
+        format!(
+            "[[channel.acme.verdict]]\nstatus = 200\npointer = \"/code\"\nequals = \"{code}\"\noutcome = \"{outcome}\"\n"
+        )
+    };
+    let rules = format!("{}{}", rule("00", "succeeded"), rule("51", "rejected"));
+    let one_at_a_time = format!("{UNLIMITED}max_in_flight = 1\n{rules}");
+    let node = TestNode::start(&scratch, "a", &one_at_a_time).await;
+    scratch.insert("acme", "R-", 3).await;
+    for state in [State::Succeeded, State::Failed, State::Review] {
+        ends_as(&scratch, state, 1).await;
+    }
+    let shown = scratch.text("select reason from refundd.refunds where state = 'review'").await;
+    assert!(shown.starts_with("unmapped") && shown.contains("code \"05\""), "{shown}");
+    let counted = "refundd_unmapped_answers_total{channel=\"acme\",status=\"200\"} 1";
+    until("the answer is counted", async || node.get("/metrics").await.text.contains(counted)).await;
     node.stop().await;
 }

@@ -19,6 +19,53 @@ fn a_channels_rules_come_before_the_table_and_in_order() {
 }
 
 #[test]
+fn an_answer_that_no_rule_about_the_body_lists_is_unmapped_unless_it_has_a_status() {
+    let rule = |status, code: &str, outcome| AnswerRule {
+        status,
+        body: Some(("/code".to_owned(), code.to_owned())),
+        outcome,
+    };
+    let declined = rule(200, "51", RuleOutcome::Rejected);
+    let rules = vec![declined.clone(), rule(202, "07", RuleOutcome::SlowDown)];
+    let listed = channel(rules.clone());
+    let framed = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("0"))]);
+    let read = |channel: &Channel, status, body: &str| {
+        let answer = read_answer(channel, &expected(), status, &framed, body.as_bytes());
+        (answer.outcome, answer.code)
+    };
+    let unmapped = (Outcome::Unknown, Code::Unmapped);
+    for (status, body, wanted) in [
+        (200, r#"{"code":"51"}"#, (Outcome::Rejected, Code::ChannelRule)),
+        (200, r#"{"code":"05"}"#, unmapped.clone()),
+        (200, r#"{"code":"00","result":{"status":"succeeded"}}"#, unmapped.clone()),
+        (200, "{}", unmapped.clone()),
+        (200, "", unmapped.clone()),
+        (202, r#"{"code":"05"}"#, unmapped.clone()),
+        (200, r#"{"code":"05","status":"succeeded"}"#, (Outcome::Succeeded, Code::Succeeded)),
+        (200, r#"{"code":"05","status":"rejected"}"#, (Outcome::Rejected, Code::Rejected)),
+        (202, r#"{"code":"05","status":"pending"}"#, (Outcome::Accepted, Code::Accepted)),
+        (200, r#"{"code":"05","status":null}"#, unmapped.clone()),
+        (200, "<html>05</html>", (Outcome::Unknown, Code::Unreadable)),
+        // No rule is about these statuses.
+        (201, r#"{"code":"05"}"#, (Outcome::Succeeded, Code::Succeeded)),
+        (422, r#"{"code":"05"}"#, (Outcome::Rejected, Code::Rejected)),
+    ] {
+        assert_eq!(read(&listed, status, body), wanted, "{status} {body}");
+    }
+    // A last rule without `pointer` says what the rest means.
+    let rest = AnswerRule { status: 200, body: None, outcome: RuleOutcome::Succeeded };
+    let closed = channel(vec![declined, rest.clone()]);
+    assert_eq!(read(&closed, 200, r#"{"code":"05"}"#), (Outcome::Succeeded, Code::ChannelRule));
+    let open = |rules: &[AnswerRule]| AnswerRule::open_statuses(rules).into_iter().collect::<Vec<_>>();
+    assert_eq!(open(&rules), [200, 202]);
+    assert_eq!(open(&[rules, vec![rest.clone()]].concat()), [202]);
+    assert!(
+        open(&[rule(422, "05", RuleOutcome::Review), rest]).is_empty(),
+        "a 422 without a rule is a refusal"
+    );
+}
+
+#[test]
 fn a_rule_settles_no_answer_that_says_two_things() {
     let body = r#"{"amount_minor":1250,"amount_minor":1}"#.as_bytes();
     for (gives, wanted) in [
