@@ -13,7 +13,7 @@ use hyper::HeaderMap;
 use hyper::header::{AGE, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
 
-use super::outcome::{contradiction, first_match, message, reference, retry_after};
+use super::outcome::{contradiction, first_match, kept_reference, message, reference, retry_after};
 use super::{Asked, json};
 use crate::channel::{AnswerRule, Inquiry, ReferenceAt, RuleOutcome};
 use crate::refund::Code;
@@ -85,7 +85,7 @@ pub fn read_inquiry_answer<'r>(
             ..InquiryAnswer::new(InquiryOutcome::Review, code, &message)
         };
     }
-    InquiryAnswer { bank_ref, ..answer }
+    InquiryAnswer { bank_ref: kept_reference(asked, bank_ref), ..answer }
 }
 
 /// Whether a cache stored the answer a second ago or earlier. An `Age` that cannot be read counts as well.

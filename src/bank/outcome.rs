@@ -58,10 +58,14 @@ pub fn read_answer<'r>(
     if let Some((code, message)) = contradiction(asked, json.as_ref(), bank_ref.as_deref()) {
         return Answer { status: Some(status), ..Answer::new(Outcome::Review, code, message) };
     }
-    // A reference of before that is not masked stays: it names the same refund.
-    let before = &asked.expected.bank_ref;
-    let is_new = before.is_none() || *before == bank_ref;
-    Answer { bank_ref: bank_ref.filter(|_| is_new), ..answer }
+    Answer { bank_ref: kept_reference(asked, bank_ref), ..answer }
+}
+
+/// The reference that the row and the journal keep of an answer without a [`contradiction`]. A reference of before that is
+/// not masked stays: it names the same refund.
+pub(super) fn kept_reference(Asked { expected, .. }: Asked<'_>, bank_ref: Option<String>) -> Option<String> {
+    let before = expected.bank_ref.as_ref();
+    bank_ref.filter(|now| before.is_none_or(|before| before == now))
 }
 
 /// Whether a refund whose answer says two things may be executed: by a rule that decided, or by one about the body.

@@ -221,3 +221,22 @@ async fn two_refunds_never_claim_the_same_bank_reference() {
     is(&scratch, State::Review, 3).await;
     node.stop().await;
 }
+
+#[tokio::test]
+async fn an_inquiry_does_not_take_a_reference_for_another_one_because_it_is_masked_now() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::answers(202, r#"{"status":"pending","id":"4111111111111111"}"#)]);
+    scratch
+        .bank
+        .next_inquiries("acme", [Step::answers(200, r#"{"status":"succeeded","id":"4111111111111111"}"#)]);
+    let masks = format!("{ASKS}bank_ref = \"/id\"\n");
+    let node = TestNode::start(&scratch, "a", &format!("{masks}card_numbers = \"accepted\"\n")).await;
+    scratch.insert("acme", "R-", 1).await;
+    is(&scratch, State::Accepted, 1).await;
+    node.daemon.reload(scratch.config("a", &masks)).await.unwrap();
+    age(&scratch, "10 seconds").await;
+    inquiries_reach(&scratch, 1).await;
+    let shown = scratch.text("select state || ' ' || bank_ref from refundd.refunds").await;
+    assert_eq!(shown, "succeeded 4111111111111111");
+    node.stop().await;
+}

@@ -152,6 +152,11 @@ fn an_answer_about_another_refund_goes_to_a_person() {
     assert_eq!(long.bank_ref.as_deref(), Some("20251130123456789012"), "each digit is kept");
     let changed = answer(r#"{"status":"succeeded","id":"B-2"}"#, Some("B-1"));
     assert_eq!((changed.outcome, changed.code), (InquiryOutcome::Review, Code::BankRefDiffers));
+    let masked = answer(r#"{"status":"succeeded","id":"4111111111111111"}"#, Some("4111111111111111"));
+    assert_eq!(masked.outcome, InquiryOutcome::Succeeded);
+    assert_eq!(masked.bank_ref, None, "the reference of before is the same one, and stays");
+    let new = answer(r#"{"status":"succeeded","id":"4111111111111111"}"#, None);
+    assert_eq!(new.bank_ref.as_deref(), Some("411111******1111"));
     // A 500 proves nothing, whatever its body repeats.
     let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
     let trouble =
