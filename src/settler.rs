@@ -272,7 +272,7 @@ impl Writer {
         let mut shown = settled.clone();
         let reference = shown.answer.bank_ref.take().unwrap_or_default();
         let holder = self.node.store.bank_ref_holder(&settled.channel, &reference).await.ok().flatten();
-        let message = taken_reference(holder, &shown.answer.message);
+        let message = taken_reference(&reference, holder, &shown.answer.message);
         shown.answer = Answer {
             status: settled.answer.status,
             ..Answer::new(Outcome::Review, Code::BankRefTaken, message)

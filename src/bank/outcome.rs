@@ -61,8 +61,8 @@ pub fn read_answer<'r>(
     Answer { bank_ref: kept_reference(asked, bank_ref), ..answer }
 }
 
-/// The reference that the row and the journal keep of an answer without a [`contradiction`]. A reference of before that is
-/// not masked stays: it names the same refund.
+/// The reference that the row and the journal keep of an answer without a [`contradiction`]. A reference of before stays
+/// where only one of the two is masked: it names the same refund.
 pub(super) fn kept_reference(Asked { expected, .. }: Asked<'_>, bank_ref: Option<String>) -> Option<String> {
     let before = expected.bank_ref.as_ref();
     bank_ref.filter(|now| before.is_none_or(|before| before == now))
@@ -135,8 +135,8 @@ pub(super) fn contradiction(
         ));
     }
     let (before, now) = expected.bank_ref.as_deref().zip(bank_ref)?;
-    // The reference of before may be older than the rule for card numbers.
-    (before != now && card::masked(before) != now).then(|| {
+    // One of the two may be masked: the channel's `card_numbers` may have changed in between.
+    (before != now && card::masked(before) != now && card::masked(now) != before).then(|| {
         let (before, now) = (short(before), short(now));
         (
             Code::BankRefDiffers,

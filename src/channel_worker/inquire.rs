@@ -239,7 +239,7 @@ impl InquiryAttempt {
         let Attempt { node, channel, .. } = &self.attempt;
         let reference = inquired.answer.bank_ref.take().unwrap_or_default();
         let holder = node.store.bank_ref_holder(&channel.name, &reference).await.ok().flatten();
-        let message = taken_reference(holder, &inquired.answer.message);
+        let message = taken_reference(&reference, holder, &inquired.answer.message);
         let status = inquired.answer.status;
         let answer = InquiryAnswer::new(InquiryOutcome::Review, Code::BankRefTaken, &message);
         inquired.answer = InquiryAnswer { status, ..answer };

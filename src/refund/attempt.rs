@@ -107,11 +107,37 @@ pub(super) fn for_the_journal(message: &str) -> String {
     text::first(card::masked(&text::visible(message)).into_owned(), 500)
 }
 
-/// The message for people about an answer with a bank reference that belongs to another refund.
+const MASKED_REFERENCE: &str = ", or masking made two references one: it looks like a card number; if it is none, set \
+     `card_numbers = \"accepted\"` for the channel";
+
+/// The message for people about an answer with a bank reference that belongs to another refund. Two references that look
+/// like card numbers may be one after their middle digits are masked, and then the other refund has no part in it.
 #[must_use]
-pub fn taken_reference(holder: Option<RefundId>, answered: &str) -> String {
-    match holder {
-        Some(id) => format!("the bank's reference in the answer belongs to refund {id}; it was: {answered}"),
-        None => format!("the bank's reference in the answer belongs to another refund; it was: {answered}"),
+pub fn taken_reference(reference: &str, holder: Option<RefundId>, answered: &str) -> String {
+    let holder = holder.map_or_else(|| "another refund".to_owned(), |id| format!("refund {id}"));
+    let masked = if reference.contains(card::SHORTEST_MASK) { MASKED_REFERENCE } else { "" };
+    format!("the bank's reference in the answer belongs to {holder}{masked}; it was: {answered}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_reference_names_its_holder_and_a_masked_one_the_way_out() {
+        let holder = Some(RefundId(7));
+        assert_eq!(
+            taken_reference("B-1", holder, "HTTP 200"),
+            "the bank's reference in the answer belongs to refund 7; it was: HTTP 200"
+        );
+        assert_eq!(
+            taken_reference("B-1", None, "HTTP 200"),
+            "the bank's reference in the answer belongs to another refund; it was: HTTP 200"
+        );
+        for number in ["4111111111111111", "4222222222222"] {
+            let said = taken_reference(&card::masked(number), holder, "HTTP 200");
+            assert!(said.contains("masking") && said.contains("card_numbers = \"accepted\""), "{said}");
+            assert!(said.contains("refund 7") && said.ends_with("it was: HTTP 200"), "{said}");
+        }
     }
 }

@@ -15,6 +15,9 @@ use uuid::Uuid;
 /// The problem of a text that a way in refuses.
 pub const PROBLEM: &str = "holds a card number, and refundd keeps none; remove it";
 
+/// The stars of the shortest mask. Three stars would be separators, and join the rest of the number to digits beside it.
+pub const SHORTEST_MASK: &str = "****";
+
 const FEWEST: usize = 13;
 const MOST: usize = 19;
 const SIGNS_OF_LISTS: [char; 3] = [':', ',', ';'];
@@ -44,8 +47,7 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     let mut out = text.to_owned();
     loop {
         let digits: String = out[found.clone()].chars().filter(char::is_ascii_digit).collect();
-        // Three stars would be separators, and join the rest of the number to digits beside it.
-        let hidden = (digits.len() - 10).max(4);
+        let hidden = (digits.len() - 10).max(SHORTEST_MASK.len());
         let mask = format!("{}{:*<hidden$}{}", &digits[..6], "", &digits[6 + hidden..]);
         out.replace_range(found.clone(), &mask);
         // The digits that are left may be a card number together with those beside them.

@@ -223,6 +223,32 @@ async fn two_refunds_never_claim_the_same_bank_reference() {
 }
 
 #[tokio::test]
+async fn two_references_that_masking_makes_one_are_shown_with_the_way_out() {
+    let scratch = Scratch::new().await;
+    let [one, other] = [
+        r#"{"status":"succeeded","id":"4111111111111111"}"#,
+        r#"{"status":"succeeded","id":"4111110000091111"}"#,
+    ]
+    .map(|body| Step::answers(200, body).and_pays());
+    let other_again = other.clone();
+    scratch.bank.next("acme", [one, other]);
+    let node = TestNode::start(&scratch, "a", &format!("{ASKS}bank_ref = \"/id\"\n")).await;
+    scratch.insert("acme", "R-", 2).await;
+    is(&scratch, State::Succeeded, 1).await;
+    is(&scratch, State::Review, 1).await;
+    let reason = scratch.text("select reason from refundd.refunds where state = 'review'").await;
+    assert!(reason.starts_with("bank_ref_taken") && reason.contains("belongs to refund"), "{reason}");
+    assert!(reason.contains("masking") && reason.contains("card_numbers = \"accepted\""), "{reason}");
+    // Without masking they are two.
+    scratch.bank.next("acme", [other_again]);
+    let accepts = format!("{ASKS}bank_ref = \"/id\"\ncard_numbers = \"accepted\"\n");
+    node.daemon.reload(scratch.config("a", &accepts)).await.unwrap();
+    scratch.insert("acme", "S-", 1).await;
+    is(&scratch, State::Succeeded, 2).await;
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn an_inquiry_does_not_take_a_reference_for_another_one_because_it_is_masked_now() {
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", [Step::answers(202, r#"{"status":"pending","id":"4111111111111111"}"#)]);

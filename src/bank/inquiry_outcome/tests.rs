@@ -155,6 +155,15 @@ fn an_answer_about_another_refund_goes_to_a_person() {
     let masked = answer(r#"{"status":"succeeded","id":"4111111111111111"}"#, Some("4111111111111111"));
     assert_eq!(masked.outcome, InquiryOutcome::Succeeded);
     assert_eq!(masked.bank_ref, None, "the reference of before is the same one, and stays");
+    let accepts = ReferenceAt { accepts_card_numbers: true, ..AT };
+    let in_full = |known: &str| {
+        let (inquiry, headers) = (inquiry("/status"), HeaderMap::new());
+        let body = br#"{"status":"succeeded","id":"4111111111111111"}"#;
+        read_inquiry_answer(&inquiry, &[], Some(accepts), &expected(Some(known)), 200, &headers, body)
+    };
+    let was_masked = in_full("411111******1111");
+    assert_eq!((was_masked.outcome, was_masked.bank_ref), (InquiryOutcome::Succeeded, None));
+    assert_eq!(in_full("4111110000091111").code, Code::BankRefDiffers, "neither of the two is masked");
     let new = answer(r#"{"status":"succeeded","id":"4111111111111111"}"#, None);
     assert_eq!(new.bank_ref.as_deref(), Some("411111******1111"));
     // A 500 proves nothing, whatever its body repeats.
