@@ -79,7 +79,10 @@ pub fn read_inquiry_answer<'r>(
         return answer;
     }
     let bank_ref = json.as_ref().filter(|_| is_known).and_then(|json| reference(reference_at, json));
-    if let Some((code, message)) = contradiction(asked, json.as_ref(), bank_ref.as_deref()) {
+    let status_at = [inquiry.status.as_str()];
+    if let Some((code, message)) =
+        contradiction(asked, json.as_ref(), status_at, reference_at, bank_ref.as_deref())
+    {
         return InquiryAnswer {
             status: Some(status),
             ..InquiryAnswer::new(InquiryOutcome::Review, code, &message)

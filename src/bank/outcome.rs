@@ -55,7 +55,12 @@ pub fn read_answer<'r>(
     }
     let settles = matches!(answer.outcome, Outcome::Succeeded | Outcome::Accepted);
     let bank_ref = json.as_ref().filter(|_| settles).and_then(|json| reference(channel.reference_at(), json));
-    if let Some((code, message)) = contradiction(asked, json.as_ref(), bank_ref.as_deref()) {
+    let of_status = channel.answer_rules.iter().filter(|rule| rule.status == status);
+    let status_at = of_status.filter_map(|rule| Some(rule.body.as_ref()?.0.as_str()));
+    let reference_at = channel.reference_at();
+    if let Some((code, message)) =
+        contradiction(asked, json.as_ref(), status_at, reference_at, bank_ref.as_deref())
+    {
         return Answer { status: Some(status), ..Answer::new(Outcome::Review, code, message) };
     }
     Answer { bank_ref: kept_reference(asked, bank_ref), ..answer }
@@ -121,13 +126,18 @@ fn is_framed(status: u16, headers: &HeaderMap) -> bool {
 }
 
 /// Why an answer cannot be about this refund: a code and a message for people. `None` if nothing speaks against it.
-pub(super) fn contradiction(
+/// `status_at` are the JSON pointers by which the channel reads what the answer means.
+pub(super) fn contradiction<'p>(
     Asked { expected, secrets }: Asked<'_>,
     json: Option<&serde_json::Value>,
+    status_at: impl IntoIterator<Item = &'p str>,
+    reference_at: Option<ReferenceAt<'_>>,
     bank_ref: Option<&str>,
 ) -> Option<(Code, String)> {
+    let bank_ref_at = reference_at.map(|at| at.pointer);
     let short = |text: &str| text::first(redact(&secrets.hide(text)), 120);
-    if let Some(EchoMismatch { field, sent, answered }) = json.and_then(|json| expected.mismatch(json)) {
+    let mismatch = json.and_then(|json| expected.mismatch(json, status_at, bank_ref_at));
+    if let Some(EchoMismatch { field, sent, answered }) = mismatch {
         let (sent, answered) = (short(&sent), short(&answered));
         return Some((
             Code::EchoDiffers,

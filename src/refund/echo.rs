@@ -3,7 +3,12 @@
 //! Some banks repeat in the answer what they were sent. A different value shows that the bank or refundd mixed two
 //! refunds up. Such an answer proves nothing about this refund, and a person must look.
 //!
+//! Looks at the top of the answer, and at each object that holds a status which the channel's configuration names. Other
+//! objects may be about something else, such as the payment.
+//!
 //! The module does not decide what becomes of the refund.
+
+use std::iter;
 
 use serde_json::Value;
 
@@ -28,11 +33,26 @@ pub struct EchoMismatch {
 }
 
 impl ExpectedEcho {
-    /// The first field of the answer that differs from the sent value. A missing field and null count as equal.
+    /// The first field of the answer that differs from the sent value. `status_at` are JSON pointers to statuses: the
+    /// objects that hold them are compared, too. The field at `bank_ref_at` is the bank's own, whatever its name is.
     #[must_use]
-    pub fn mismatch(&self, answer: &Value) -> Option<EchoMismatch> {
+    pub fn mismatch<'p>(
+        &self,
+        answer: &Value,
+        status_at: impl IntoIterator<Item = &'p str>,
+        bank_ref_at: Option<&str>,
+    ) -> Option<EchoMismatch> {
+        let of_bank = bank_ref_at.and_then(|pointer| pointer.rsplit_once('/'));
+        let around = status_at.into_iter().filter_map(|pointer| Some(pointer.rsplit_once('/')?.0));
+        iter::once("").chain(around).find_map(|place| {
+            self.mismatch_in(answer.pointer(place)?, &|field| of_bank == Some((place, field)))
+        })
+    }
+
+    /// The first field of the object that differs. A missing field and null count as equal.
+    fn mismatch_in(&self, object: &Value, is_of_bank: &dyn Fn(&str) -> bool) -> Option<EchoMismatch> {
         let differs = |field: &'static str, sent: String, same: &dyn Fn(&str) -> bool| {
-            let answered = match answer.get(field)? {
+            let answered = match object.get(field).filter(|_| !is_of_bank(field))? {
                 Value::Null => return None,
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
@@ -65,13 +85,17 @@ mod tests {
     use serde_json::json;
 
     fn differs(answer: &Value) -> Option<&'static str> {
+        differs_at(answer, &[], None)
+    }
+
+    fn differs_at(answer: &Value, status_at: &[&str], bank_ref_at: Option<&str>) -> Option<&'static str> {
         let expected = ExpectedEcho {
             refund_id: RefundId(7),
             refund_ref: "R-7".to_owned(),
             money: Money { amount_minor: 1250, currency: "EUR".to_owned() },
             bank_ref: None,
         };
-        expected.mismatch(answer).map(|mismatch| mismatch.field)
+        expected.mismatch(answer, status_at.iter().copied(), bank_ref_at).map(|mismatch| mismatch.field)
     }
 
     #[test]
@@ -102,5 +126,29 @@ mod tests {
         ] {
             assert_eq!(differs(&answer), Some(field), "{answer}");
         }
+    }
+
+    #[test]
+    fn the_object_that_holds_a_status_is_compared_and_no_other_one() {
+        let answer =
+            json!({"data": [{"state": "BOOKED", "amount_minor": 9}], "payment": {"amount_minor": 9}});
+        assert_eq!(differs_at(&answer, &["/data/0/state"], None), Some("amount_minor"));
+        assert_eq!(differs_at(&answer, &["/code", "/data/0/state"], None), Some("amount_minor"));
+        for others in [&["/status"] as &[&str], &["/data/1/state"], &["/data/state"], &[""], &[]] {
+            assert_eq!(differs_at(&answer, others, None), None, "{others:?}");
+        }
+        let top = json!({"data": {"state": "BOOKED"}, "currency": "USD"});
+        assert_eq!(differs_at(&top, &["/data/state"], None), Some("currency"), "the top is always compared");
+    }
+
+    #[test]
+    fn the_banks_own_reference_may_have_the_name_of_a_field_that_was_sent() {
+        let answer = json!({"refund_id": "B-1", "data": {"state": "BOOKED", "refund_ref": "B-1"}});
+        let at = |bank_ref: &str| differs_at(&answer, &["/data/state"], Some(bank_ref));
+        assert_eq!(at("/refund_id"), Some("refund_ref"));
+        assert_eq!(at("/data/refund_ref"), Some("refund_id"));
+        assert_eq!(at("/data/refund_id"), Some("refund_id"), "another place");
+        let other = json!({"refund_id": "B-1", "amount_minor": 9});
+        assert_eq!(differs_at(&other, &[], Some("/refund_id")), Some("amount_minor"));
     }
 }

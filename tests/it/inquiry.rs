@@ -223,6 +223,26 @@ async fn two_refunds_never_claim_the_same_bank_reference() {
 }
 
 #[tokio::test]
+async fn what_was_sent_is_compared_beside_the_status_and_the_banks_own_reference_is_left_out() {
+    let scratch = Scratch::new().await;
+    let own = Step::answers(200, r#"{"status":"succeeded","refund_id":"B-1"}"#).and_pays();
+    scratch.bank.next("acme", [own, Step::pays_but_says_500()]);
+    let nested = ASKS.replace("grace = \"30s\"", "grace = \"30s\", status = \"/data/state\"");
+    let node = TestNode::start(&scratch, "a", &format!("{nested}bank_ref = \"/refund_id\"\n")).await;
+    scratch.insert("acme", "R-", 1).await;
+    is(&scratch, State::Succeeded, 1).await;
+    scratch.insert("acme", "S-", 1).await;
+    is(&scratch, State::Unknown, 1).await;
+    let other = Step::answers(200, r#"{"data":{"state":"succeeded","amount_minor":9999}}"#);
+    scratch.bank.next_inquiries("acme", [other]);
+    age(&scratch, "10 seconds").await;
+    is(&scratch, State::Review, 1).await;
+    let reason = scratch.text("select reason from refundd.refunds where state = 'review'").await;
+    assert!(reason.starts_with("echo_differs") && reason.contains("9999"), "{reason}");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn two_references_that_masking_makes_one_are_shown_with_the_way_out() {
     let scratch = Scratch::new().await;
     let [one, other] = [

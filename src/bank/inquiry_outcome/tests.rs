@@ -135,6 +135,13 @@ fn the_status_is_read_where_the_channel_says() {
     let (inquiry, headers) = (inquiry("/data/0/state"), HeaderMap::new());
     let answer = read_inquiry_answer(&inquiry, &[], None, &expected(None), 200, &headers, body);
     assert_eq!(answer.outcome, InquiryOutcome::Succeeded);
+    let body = br#"{"data":[{"state":"BOOKED","amount_minor":9}]}"#;
+    let answer = read_inquiry_answer(&inquiry, &[], None, &expected(None), 200, &headers, body);
+    assert_eq!(answer.code, Code::EchoDiffers, "what was sent is compared beside the status");
+    let at = ReferenceAt { pointer: "/data/0/refund_id", ..AT };
+    let body = br#"{"data":[{"state":"BOOKED","refund_id":"B-1"}]}"#;
+    let answer = read_inquiry_answer(&inquiry, &[], Some(at), &expected(None), 200, &headers, body);
+    assert_eq!((answer.code, answer.bank_ref.as_deref()), (Code::Succeeded, Some("B-1")));
 }
 
 #[test]
