@@ -1,6 +1,7 @@
 //! The gauges of all channels, from Postgres and this node, at the moment of a scrape.
 //!
-//! Each scrape builds the gauges anew, so a channel that is gone leaves no gauge behind. All nodes show the same
+//! Each scrape builds the gauges anew, so a channel that is gone leaves no gauge behind: the census goes on counting a retired
+//! channel, and its gauges end with its last refund that had not ended. All nodes show the same
 //! figures from Postgres: take one node's, or the maximum, never the sum. Eight gauges are this node's own:
 //! `bucket_depth`, `census_age`, `channel_blocked`, `channel_bound`, `limit_wait`, `postgres_up`, `saves_fail` and `redis_up`.
 
@@ -63,6 +64,11 @@ pub struct Readings<'a> {
 }
 
 impl Readings<'_> {
+    /// The channels that have gauges.
+    fn channels(&self) -> impl Iterator<Item = &ChannelCensus> {
+        self.census.unwrap_or_default().iter().filter(|channel| channel.is_in_use())
+    }
+
     pub(super) fn registry(&self) -> Registry {
         let refunds = Family::<ByState, Count>::default();
         let oldest = Family::<ByChannel, Measure>::default();
@@ -78,7 +84,7 @@ impl Readings<'_> {
         let blocked = Family::<ByCause, Count>::default();
         let bound = Family::<ByCause, Count>::default();
         let wait = Family::<ByChannel, Measure>::default();
-        for channel in self.census.unwrap_or_default() {
+        for channel in self.channels() {
             let by_channel = ByChannel { channel: channel.channel.clone() };
             for state in State::ALL {
                 let labels = ByState { channel: channel.channel.clone(), state: state.as_str() };
@@ -193,7 +199,7 @@ impl Readings<'_> {
         }
         if let Some(waiting) = &self.proposals {
             let proposals = Family::<ByChannel, Count>::default();
-            for channel in self.census.unwrap_or_default() {
+            for channel in self.channels() {
                 proposals.get_or_create_owned(&ByChannel { channel: channel.channel.clone() }).set(0);
             }
             for (channel, count) in waiting {
@@ -224,4 +230,46 @@ fn flag(is: bool) -> Count {
     let gauge = Count::default();
     gauge.set(is.into());
     gauge
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retired_channel_has_gauges_only_while_a_refund_of_it_has_not_ended() {
+        let gauges_of = |is_retired, counts: &[(State, u64)]| {
+            let counts = counts.iter().copied().collect();
+            let census = [ChannelCensus {
+                channel: "acme".to_owned(),
+                counts,
+                is_retired,
+                ..ChannelCensus::default()
+            }];
+            let readings = Readings {
+                census: Some(&census),
+                census_age: None,
+                unsealed: None,
+                undelivered: None,
+                proposals: Some(Vec::new()),
+                depths: HashMap::new(),
+                blocked: Vec::new(),
+                bound: Vec::new(),
+                waits: HashMap::new(),
+                postgres_is_up: true,
+                saves_fail: false,
+                redis_is_up: true,
+            };
+            let mut page = String::new();
+            prometheus_client::encoding::text::encode_registry(&mut page, &readings.registry()).unwrap();
+            page.matches("channel=\"acme\"").count()
+        };
+        let ended = [(State::Succeeded, 9), (State::Failed, 1), (State::Cancelled, 1), (State::Ready, 0)];
+        assert_eq!(gauges_of(true, &ended), 0);
+        let all = gauges_of(false, &ended);
+        assert!(all > State::ALL.len(), "{all}");
+        for open in [State::Ready, State::Sending, State::Accepted, State::Unknown, State::Review] {
+            assert_eq!(gauges_of(true, &[(State::Succeeded, 9), (open, 1)]), all, "{open}");
+        }
+    }
 }

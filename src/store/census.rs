@@ -41,6 +41,8 @@ pub struct ChannelCensus {
     pub full: bool,
     /// The living nodes that run the channel.
     pub run_by: Vec<String>,
+    /// No node has run it for a while: new refunds for it are refused.
+    pub is_retired: bool,
     /// How long until the backlog is gone, where a forecast was made ([`crate::desk::census`]) and there is an end.
     pub drain: Option<Duration>,
     /// The forecast was made while the channel was stopped, and it is not stopped any more.
@@ -70,6 +72,11 @@ impl ChannelCensus {
         } else {
             (self.accepted_last_minute as f64 / 60.0, 60)
         }
+    }
+
+    /// Whether something may still happen to the channel: it is not retired, or a refund of it has not ended.
+    pub fn is_in_use(&self) -> bool {
+        !self.is_retired || self.counts.iter().any(|(state, count)| *count > 0 && !state.is_end())
     }
 
     /// What suspends the channel for this cause.
@@ -141,6 +148,7 @@ impl Store {
                     late: timestamp(row, "late_us").map(|from| (number("late"), from)),
                     full: row.get("is_full"),
                     run_by: row.get("run_by"),
+                    is_retired: row.get("is_retired"),
                     drain: None,
                     forecast_is_old: false,
                 }

@@ -7,6 +7,7 @@ use hyper::StatusCode;
 use refundd::metrics::Metrics;
 use refundd::node::Node;
 use refundd::recovery::{Keep, Recovery};
+use refundd::refund::State;
 use refundd::wake_up::WakeUps;
 
 use crate::dispatch::UNLIMITED;
@@ -50,4 +51,26 @@ async fn a_leading_node_that_was_cut_off_takes_no_node_for_dead_until_it_could_r
     assert_eq!(scratch.number(judged).await, 11, "nothing is judged by a leader that is just back");
     recovery.keep_house(Duration::from_mins(1)).await.unwrap();
     assert_eq!(scratch.number(judged).await, 0, "what is really gone is retired");
+}
+
+/// People still find what became of its refunds.
+#[tokio::test]
+async fn a_retired_channel_whose_refunds_ended_leaves_the_metrics_and_stays_among_the_channels() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 1).await;
+    until("the refund is sent", async || scratch.count(State::Succeeded).await == 1).await;
+    node.stop().await;
+    scratch.sql("update refundd.channels set retired_at = now()").await;
+    let node = TestNode::start(&scratch, "b", &UNLIMITED.replace("channel.acme", "channel.globex")).await;
+    let mut page = String::new();
+    until("the other channel is counted", async || {
+        page = node.get("/metrics").await.text;
+        page.contains("refundd_refunds{channel=\"globex\"")
+    })
+    .await;
+    assert!(!page.contains("channel=\"acme\""), "{page}");
+    let channels = node.get("/v1/channels").await.text;
+    assert!(channels.contains("\"acme\""), "{channels}");
+    node.stop().await;
 }

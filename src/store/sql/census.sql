@@ -40,7 +40,7 @@
              order by r.due_at, r.id limit 1) as oldest_us,
            refundd.slow_share(c.slow_percent, c.slow_ceiling, c.slow_step_us, c.slow_since) as slowed, c.full_since is not null as is_full,
            c.late::bigint as late, (extract(epoch from c.late_from) * 1000000)::bigint as late_us,
-           coalesce(running.nodes, '{}') as run_by
+           coalesce(running.nodes, '{}') as run_by, c.retired_at is not null as is_retired
       from refundd.channels c
       left join counted on counted.channel = c.channel
       left join running on running.channel = c.channel
