@@ -228,6 +228,14 @@ impl Node {
         }
     }
 
+    /// Forgets what this node counted and saw of a channel that it runs no more. What still ends of it later, such as a request in
+    /// flight, is counted and seen anew.
+    pub fn forget(&self, channel: &ChannelName) {
+        self.metrics.forget(channel);
+        self.status_report.forget(channel);
+        self.depths.locked().remove(channel);
+    }
+
     /// Notes whether this node is the leading node, and logs when it begins to lead.
     pub fn set_leads(&self, leads: bool) {
         let mut since = self.leads_since.locked();

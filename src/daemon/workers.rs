@@ -80,6 +80,7 @@ impl Workers {
             if let Some(old) = running.remove(&name) {
                 old.stop.cancel();
                 self.node.suspensions.note_change(&name);
+                self.node.forget(&name);
                 done.stopped.push(name);
             }
         }

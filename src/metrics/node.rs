@@ -1,6 +1,7 @@
 //! The counters of this node since it started, and the gauges of its banks.
 
 mod bank;
+mod of_channels;
 mod traffic;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use super::{ByChannel, PageFormat};
 use crate::bucket::Purpose;
 use crate::refund::{ChannelName, LimitName};
 use bank::BankMetrics;
+use of_channels::OfChannels;
 use traffic::TrafficMetrics;
 
 type Of<L> = Family<L, Counter>;
@@ -54,11 +56,11 @@ struct ByLimitAndAnswer {
 
 /// The counters and gauges of one node, and the page that shows them. Shared through an `Arc`.
 pub struct Metrics {
-    attempts: Of<ByOutcome>,
-    inquiries: Of<ByOutcome>,
-    takes: Of<ByAnswer>,
-    inquiry_takes: Of<ByAnswer>,
-    permits_unused: Of<ByReason>,
+    attempts: OfChannels<ByOutcome>,
+    inquiries: OfChannels<ByOutcome>,
+    takes: OfChannels<ByAnswer>,
+    inquiry_takes: OfChannels<ByAnswer>,
+    permits_unused: OfChannels<ByReason>,
     acquired: Of<ByLimitAndAnswer>,
     limit_has_stricter_rule: Family<ByLimit, Gauge>,
     filled: Of<ByChannel>,
@@ -91,23 +93,23 @@ impl Metrics {
         let page = &mut registry;
         // In the order of the page. The help texts have no full stop: the encoder adds one.
         Metrics {
-            attempts: shown(page, "attempts", "Attempts that ended on this node, by outcome"),
-            inquiries: shown(
+            attempts: OfChannels::shown(page, "attempts", "Attempts that ended on this node, by outcome"),
+            inquiries: OfChannels::shown(
                 page,
                 "inquiries",
                 "Inquiries that ended on this node, by outcome; the outcome `nothing` proves nothing",
             ),
-            takes: shown(
+            takes: OfChannels::shown(
                 page,
                 "takes",
                 "Takes from a bucket, by answer: granted, denied, empty, forgot, clock_stepped or failed",
             ),
-            inquiry_takes: shown(
+            inquiry_takes: OfChannels::shown(
                 page,
                 "inquiry_takes",
                 "Takes from a bucket of inquiries, by answer: granted, denied, empty, forgot, clock_stepped or failed",
             ),
-            permits_unused: shown(
+            permits_unused: OfChannels::shown(
                 page,
                 "permits_unused",
                 "Permits that were granted and lapsed without a request to the bank, by reason",
@@ -155,7 +157,7 @@ impl Metrics {
     /// bank, so it is not measured.
     pub fn attempt(&self, channel: &ChannelName, outcome: &'static str, took: Duration) {
         let labels = ByOutcome { channel: channel.to_string(), outcome };
-        self.attempts.get_or_create_owned(&labels).inc();
+        self.attempts.of(channel, &labels).inc();
         if outcome != "handed_back" {
             let labels = ByChannel { channel: labels.channel };
             self.bank.times.get_or_create_owned(&labels).observe(took.as_secs_f64());
@@ -165,7 +167,7 @@ impl Metrics {
     /// Counts an inquiry that ended.
     pub fn inquiry(&self, channel: &ChannelName, outcome: &'static str) {
         let labels = ByOutcome { channel: channel.to_string(), outcome };
-        self.inquiries.get_or_create_owned(&labels).inc();
+        self.inquiries.of(channel, &labels).inc();
     }
 
     /// Counts one take from a bucket.
@@ -175,13 +177,13 @@ impl Metrics {
             Purpose::Send => &self.takes,
             Purpose::Inquire => &self.inquiry_takes,
         };
-        takes.get_or_create_owned(&labels).inc();
+        takes.of(channel, &labels).inc();
     }
 
     /// Counts permits that lapsed without a request.
     pub fn permits_unused(&self, channel: &ChannelName, reason: &'static str, permits: u64) {
         let labels = ByReason { channel: channel.to_string(), reason };
-        self.permits_unused.get_or_create_owned(&labels).inc_by(permits);
+        self.permits_unused.of(channel, &labels).inc_by(permits);
     }
 
     /// Counts permits that another service asked for.
@@ -211,15 +213,32 @@ impl Metrics {
         for counters in [&self.late_answers_differ, &self.bank.first_bytes_late] {
             counters.get_or_create_owned(&ByChannel { channel: channel.to_string() });
         }
-        let begin = |counters: &Of<ByOutcome>, outcomes: &[&'static str]| {
+        let begin = |counters: &OfChannels<ByOutcome>, outcomes: &[&'static str]| {
             for &outcome in outcomes {
-                counters.get_or_create_owned(&ByOutcome { channel: channel.to_string(), outcome });
+                counters.of(channel, &ByOutcome { channel: channel.to_string(), outcome });
             }
         };
         match purpose {
             Purpose::Send => begin(&self.attempts, &["succeeded", "accepted", "rejected", "unknown"]),
             Purpose::Inquire => begin(&self.inquiries, &["succeeded", "rejected"]),
         }
+    }
+
+    /// Removes all counters and gauges of a channel that this node runs no more. What still ends of it later, such as a request in
+    /// flight, begins them anew.
+    pub fn forget(&self, channel: &ChannelName) {
+        for counters in [&self.attempts, &self.inquiries] {
+            counters.forget(channel);
+        }
+        for counters in [&self.takes, &self.inquiry_takes] {
+            counters.forget(channel);
+        }
+        self.permits_unused.forget(channel);
+        let labels = ByChannel { channel: channel.to_string() };
+        for counters in [&self.filled, &self.late_answers_differ, &self.stranded] {
+            counters.remove(&labels);
+        }
+        self.bank.forget(channel);
     }
 
     /// Counts a late answer that contradicts its refund.

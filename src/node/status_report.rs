@@ -167,7 +167,14 @@ impl StatusReport {
         let mut inner = self.inner();
         match inner.banks.get_mut(channel) {
             Some(bank) => change(bank),
-            None => change(inner.banks.entry(channel.clone()).or_default()),
+            None => {
+                let mut bank = BankReport::default();
+                change(&mut bank);
+                // The last worker of a channel that is gone ends its notes, and leaves no entry behind.
+                if bank != BankReport::default() {
+                    inner.banks.insert(channel.clone(), bank);
+                }
+            }
         }
     }
 
@@ -195,6 +202,14 @@ impl StatusReport {
         bound.filter(|(_, binds)| *binds != Binds::Nothing).collect()
     }
 
+    /// Removes everything about a channel.
+    pub fn forget(&self, channel: &ChannelName) {
+        let mut inner = self.inner();
+        inner.waits.remove(channel);
+        inner.banks.remove(channel);
+        inner.meters.remove(channel);
+    }
+
     /// Removes everything about a channel's bank.
     pub fn forget_bank(&self, channel: &ChannelName) {
         self.inner().banks.remove(channel);
@@ -214,7 +229,9 @@ impl StatusReport {
             Some((channel.to_string(), wait))
         });
         let stricter_rules = inner.stricter_rules.iter().map(|(limit, by)| (limit.to_string(), by.clone()));
-        let channels: BTreeSet<&ChannelName> = inner.banks.keys().chain(inner.meters.keys()).collect();
+        let is_alive = |name: &&ChannelName| inner.meters.get(*name).is_some_and(|m| m.strong_count() > 0);
+        let channels: BTreeSet<&ChannelName> =
+            inner.banks.keys().chain(inner.meters.keys().filter(is_alive)).collect();
         let banks = channels.into_iter().map(|name| (name.to_string(), inner.reported(name, now)));
         NodeReport {
             redis: redis_trouble.map(ToOwned::to_owned),
@@ -226,5 +243,26 @@ impl StatusReport {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.locked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_that_is_forgotten_is_reported_no_more_and_its_last_worker_leaves_no_note() {
+        let (report, acme) = (StatusReport::default(), ChannelName::new("acme").unwrap());
+        let meter = report.meter(&acme);
+        report.note_unreachable(&acme, Some("connection refused"));
+        assert_eq!(report.report(None).banks.len(), 1);
+        report.forget(&acme);
+        assert_eq!(report.report(None).banks.len(), 0);
+        report.note_unreachable_to_ask(&acme, None);
+        drop(meter);
+        assert_eq!(report.report(None).banks.len(), 0);
+        // A worker that ends without a reload.
+        drop(report.meter(&acme));
+        assert_eq!(report.report(None).banks.len(), 0);
     }
 }

@@ -74,3 +74,23 @@ async fn a_retired_channel_whose_refunds_ended_leaves_the_metrics_and_stays_amon
     assert!(channels.contains("\"acme\""), "{channels}");
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_reload_without_a_channel_ends_its_counters_and_a_reload_with_it_begins_them_at_zero() {
+    let scratch = Scratch::new().await;
+    let other = UNLIMITED.replace("channel.acme", "channel.globex");
+    let both = format!("{UNLIMITED}{other}");
+    let node = TestNode::start(&scratch, "a", &both).await;
+    scratch.insert("acme", "R-", 1).await;
+    let counts = async |channel: &str, count: &str| {
+        let counter =
+            format!("refundd_attempts_total{{channel=\"{channel}\",outcome=\"succeeded\"}} {count}");
+        node.get("/metrics").await.text.contains(&counter)
+    };
+    until("both are counted", async || counts("acme", "1\n").await && counts("globex", "0\n").await).await;
+    node.daemon.reload(scratch.config("a", &other)).await.unwrap();
+    assert!(!counts("acme", "").await && counts("globex", "0\n").await);
+    node.daemon.reload(scratch.config("a", &both)).await.unwrap();
+    until("the channel's worker begins anew", async || counts("acme", "0\n").await).await;
+    node.stop().await;
+}

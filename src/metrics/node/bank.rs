@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::{ByChannel, Metrics, Of, in_seconds, shown};
+use super::{ByChannel, Metrics, Of, OfChannels, in_seconds, shown};
 use crate::bank::AddressTimes;
 use crate::bucket::Purpose;
 use crate::refund::{ChannelName, Code};
@@ -51,13 +51,13 @@ struct ByStatus {
 }
 
 pub(super) struct BankMetrics {
-    unmapped_answers: Of<ByStatus>,
+    unmapped_answers: OfChannels<ByStatus>,
     pub(super) first_bytes_late: Of<ByChannel>,
     /// From the first byte of a request to the end of the answer.
     pub(super) times: Spans,
-    breaker_trips: Of<ByKind>,
+    breaker_trips: OfChannels<ByKind>,
     connected: Family<ByPurpose, Gauge>,
-    connect_failures: Of<ByCode>,
+    connect_failures: OfChannels<ByCode>,
     set_up: Span,
     round_trip: Span,
     round_trip_variation: Span,
@@ -66,7 +66,7 @@ pub(super) struct BankMetrics {
 impl BankMetrics {
     pub(super) fn new(page: &mut Registry) -> Self {
         BankMetrics {
-            unmapped_answers: shown(
+            unmapped_answers: OfChannels::shown(
                 page,
                 "unmapped_answers",
                 "Answers of a bank that no rule covers, counted as unknown; status is none if there was no HTTP status",
@@ -82,7 +82,7 @@ impl BankMetrics {
                 "Time from the first byte of a request to the bank to the end of its answer",
                 Spans::new_with_constructor(bank_spans),
             ),
-            breaker_trips: shown(
+            breaker_trips: OfChannels::shown(
                 page,
                 "breaker_trips",
                 "Breakers of channels that this node tripped, by kind: rejected or unknown",
@@ -92,7 +92,7 @@ impl BankMetrics {
                 "bank_connected",
                 "1 while this node can open connections to a channel's bank, to send or to inquire, 0 while that fails; absent before the first try",
             ),
-            connect_failures: shown(
+            connect_failures: OfChannels::shown(
                 page,
                 "bank_connect_failures",
                 "Connections to a bank that could not be opened, by code, including those for inquiries",
@@ -119,10 +119,36 @@ impl BankMetrics {
     }
 }
 
+impl BankMetrics {
+    /// Removes all that counts or shows a channel.
+    pub(super) fn forget(&self, channel: &ChannelName) {
+        let labels = ByChannel { channel: channel.to_string() };
+        self.unmapped_answers.forget(channel);
+        self.first_bytes_late.remove(&labels);
+        self.times.remove(&labels);
+        self.breaker_trips.forget(channel);
+        self.connect_failures.forget(channel);
+        self.forget_gauges(channel);
+        self.forget_inquiry_address(channel);
+    }
+
+    fn forget_inquiry_address(&self, channel: &ChannelName) {
+        self.connected.remove(&ByPurpose::of(channel, Purpose::Inquire));
+    }
+
+    fn forget_gauges(&self, channel: &ChannelName) {
+        let labels = ByChannel { channel: channel.to_string() };
+        self.connected.remove(&ByPurpose::of(channel, Purpose::Send));
+        for gauge in [&self.set_up, &self.round_trip, &self.round_trip_variation] {
+            gauge.remove(&labels);
+        }
+    }
+}
+
 impl Metrics {
     /// Counts a breaker that this node tripped.
     pub fn breaker_tripped(&self, channel: &ChannelName, kind: &'static str) {
-        self.bank.breaker_trips.get_or_create_owned(&ByKind { channel: channel.to_string(), kind }).inc();
+        self.bank.breaker_trips.of(channel, &ByKind { channel: channel.to_string(), kind }).inc();
     }
 
     /// Counts a first byte that left after its permit had closed.
@@ -134,7 +160,7 @@ impl Metrics {
     pub fn unmapped_answer(&self, channel: &ChannelName, status: Option<u16>) {
         let status = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
         let labels = ByStatus { channel: channel.to_string(), status };
-        self.bank.unmapped_answers.get_or_create_owned(&labels).inc();
+        self.bank.unmapped_answers.of(channel, &labels).inc();
     }
 
     /// Shows whether connections to a channel's bank can be opened.
@@ -145,7 +171,7 @@ impl Metrics {
     /// Counts connections that could not be opened.
     pub fn connect_failures(&self, channel: &ChannelName, code: Code, failures: u64) {
         let labels = ByCode { channel: channel.to_string(), code: code.as_str() };
-        self.bank.connect_failures.get_or_create_owned(&labels).inc_by(failures);
+        self.bank.connect_failures.of(channel, &labels).inc_by(failures);
     }
 
     /// Shows how far away a bank is.
@@ -166,16 +192,12 @@ impl Metrics {
 
     /// Removes the gauge of a channel's inquiry address.
     pub fn forget_inquiry_address(&self, channel: &ChannelName) {
-        self.bank.connected.remove(&ByPurpose::of(channel, Purpose::Inquire));
+        self.bank.forget_inquiry_address(channel);
     }
 
     /// Removes the gauges of a channel's bank.
     pub fn forget_bank(&self, channel: &ChannelName) {
-        let labels = ByChannel { channel: channel.to_string() };
-        self.bank.connected.remove(&ByPurpose::of(channel, Purpose::Send));
-        for gauge in [&self.bank.set_up, &self.bank.round_trip, &self.bank.round_trip_variation] {
-            gauge.remove(&labels);
-        }
+        self.bank.forget_gauges(channel);
     }
 }
 
