@@ -48,6 +48,8 @@ pub struct Recovery {
     looks: HashMap<RecoveryLook, LookProgress>,
     /// The earliest moment to rotate the journal's months again.
     rotate_journal_at: Instant,
+    /// The earliest moment to rotate the ledger's days again.
+    rotate_ledger_at: Instant,
     sealer: Sealer,
 }
 
@@ -130,6 +132,7 @@ impl Recovery {
             isolations: HashMap::new(),
             looks: HashMap::new(),
             rotate_journal_at: now,
+            rotate_ledger_at: now,
             sealer: Sealer::default(),
         }
     }

@@ -12,8 +12,10 @@ use crate::store::Rotation;
 impl Recovery {
     /// How often to rotate the journal. Looking for open refunds in a month may read the index of a long backlog.
     const ROTATE_EVERY: Duration = Duration::from_hours(1);
-    /// The wait before the next try, when somebody used a table that was to be made or dropped.
+    /// The wait before the next try, when somebody used a table that was to be made or dropped: claims queue behind each try.
     const ROTATE_AGAIN: Duration = Duration::from_mins(1);
+    /// How long `refundd.turn_permits` waits for a lock. It does not say whether it got it.
+    const WAITS_FOR_A_LOCK: Duration = Duration::from_millis(100);
     /// How much longer the journal is kept than the ledger, which is dropped by whole days.
     const SPARE: Duration = Duration::from_hours(2 * 24);
 
@@ -51,10 +53,7 @@ impl Recovery {
         // Other nodes may have limits that this node's file lacks, or limits with longer windows.
         let wanted = self.keep.permits.max(longest * 2);
         if let Some(keep) = first.go_on(part(&node, store.permits_are_kept_for(wanted)).await)? {
-            let dropped = first.go_on(part(&node, store.rotate_permits(keep)).await)?;
-            if let Some(dropped) = dropped.filter(|dropped| *dropped > 0) {
-                tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");
-            }
+            first.go_on(self.rotate_ledger(keep).await)?;
             // Keep the journal longer than the ledger, so that it still has the attempt of each permit in the ledger.
             let attempts = self.keep.attempts.map(|attempts| attempts.max(keep + Self::SPARE));
             first.go_on(self.rotate_journal(attempts).await)?;
@@ -65,6 +64,24 @@ impl Recovery {
         // Do this last: it takes longest when many refunds have ended.
         first.go_on(part(&node, store.count_ended()).await)?;
         first.or(())
+    }
+
+    /// Makes the ledger's next days and drops the days that ended longer than `keep` ago.
+    async fn rotate_ledger(&mut self, keep: Duration) -> Result<(), ServerError> {
+        let now = Instant::now();
+        if now < self.rotate_ledger_at {
+            return Ok(());
+        }
+        let rotated = part(&self.node, self.node.store.rotate_permits(keep)).await;
+        // A day is made two days early, so that a wait does no harm, also if Postgres is only slow.
+        if now.elapsed() >= Self::WAITS_FOR_A_LOCK {
+            self.rotate_ledger_at = now + Self::ROTATE_AGAIN;
+        }
+        let dropped = rotated?;
+        if dropped > 0 {
+            tracing::info!(days = dropped, "Forgot {dropped} days of the ledger of permits");
+        }
+        Ok(())
     }
 
     /// Makes the journal's next months and drops the months that ended longer than `keep` ago.

@@ -1,5 +1,7 @@
 //! The ledger of permits: only added to, one table for each day, forgotten a day at a time.
 
+mod beside;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/node/suspending.rs", "write_refusal", "send.rs", 0xb8fc_6932),
     ("src/recovery.rs", "pass", "housekeeping.rs", 0xb716_bf7f),
     ("src/recovery.rs", "bring_back_stranded", "housekeeping.rs", 0xd65b_f61a),
-    ("src/recovery/housekeeping.rs", "keep_house", "housekeeping.rs", 0xabdc_b752),
+    ("src/recovery/housekeeping.rs", "keep_house", "housekeeping.rs", 0x93fe_efc6),
     ("src/recovery/isolation.rs", "recover", "housekeeping.rs", 0xaeaa_f4ba),
     ("src/recovery/isolation.rs", "recover_together", "housekeeping.rs", 0x228c_bf09),
     ("src/recovery/isolation.rs", "recover_some", "housekeeping.rs", 0x336a_6392),
