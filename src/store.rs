@@ -59,6 +59,7 @@ mod session;
 mod settle;
 mod shares;
 mod suspensions;
+mod upkeep;
 mod waiting;
 mod witness;
 mod zone_days;
@@ -116,6 +117,7 @@ pub use second_person::{NeededFor, OtherRule};
 pub use settle::{LateAnswer, Settled};
 pub use shares::{Locked, OtherShares, ReservedShare};
 pub use suspensions::{Pause, Paused, Resumed, Seen, Suspended, SuspendedBy, Suspension, SuspensionEnd};
+pub use upkeep::{HolderKind, OtherSpans, SnapshotHolder};
 pub use waiting::{BulkLook, Stays, Waiting, WaitingSum};
 pub use witness::{ClockStep, ClockWitness, RedisTime};
 
@@ -214,6 +216,7 @@ pub fn statements() -> Vec<(&'static str, &'static str)> {
         rights::STATEMENTS,
         roles::STATEMENTS,
         checkup::STATEMENTS,
+        upkeep::STATEMENTS,
         ping::STATEMENTS,
         rules::STATEMENTS,
         zone_days::STATEMENTS,

@@ -14,6 +14,7 @@ mod notify;
 mod postgres;
 mod redis;
 mod roles;
+mod upkeep;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -7,6 +7,7 @@ mod machine;
 mod notify;
 mod postgres;
 mod redis;
+mod upkeep;
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -105,6 +106,8 @@ async fn a_healthy_set_up_has_no_findings_and_nothing_is_sent_or_spent() {
         ("postgres.data", "no sequence is behind"),
         ("postgres.roles", "name roles"),
         ("postgres.roles", "and in another database"),
+        ("postgres.snapshots", "older than 30 minutes"),
+        ("postgres.partitions", "no row"),
         ("postgres.tls", "Unix socket"),
         ("redis.reach", "version"),
         ("redis.settings", "noeviction"),

@@ -10,6 +10,7 @@ use super::clocks::ClockSample;
 use super::copies;
 use super::finding::Finding;
 use super::roles;
+use super::upkeep;
 use crate::config::Config;
 use crate::daemon::open_store;
 use crate::logs::chain;
@@ -52,10 +53,12 @@ pub(super) async fn findings(
         }
         Err(error) => findings.push(unread(SETTINGS, &error)),
     }
-    let (rights, schema, copies) = tokio::join!(rights(&store), schema(&store), copies::findings(&store));
+    let (rights, schema, copies, upkeep) =
+        tokio::join!(rights(&store), schema(&store), copies::findings(&store), upkeep::findings(&store));
     findings.extend(rights);
     findings.push(schema);
     findings.extend(copies);
+    findings.extend(upkeep);
     (findings, clock)
 }
 
