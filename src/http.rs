@@ -62,6 +62,7 @@ use self::health::Ping;
 use self::json::Json;
 use self::page::watch::Watch;
 use self::problem::Problem;
+use self::scrape::HeldSnapshot;
 use self::who::Who;
 use crate::node::Node;
 use crate::refund::ChannelName;
@@ -102,6 +103,7 @@ pub struct ApiState {
     /// For large answers that callers have not read.
     unread: Budget,
     census: Arc<CensusCache>,
+    snapshot: Arc<HeldSnapshot>,
     ping: Arc<Ping>,
     /// What viewers of the page share.
     watch: Arc<Watch>,
@@ -131,6 +133,7 @@ impl Api {
             bodies: Bodies::new(body_timeout),
             unread: guard::unread(),
             census: Arc::default(),
+            snapshot: Arc::default(),
             ping: Arc::default(),
             watch: Arc::default(),
             batches: FairPlaces::new(BATCHES_AT_ONCE),

@@ -1,5 +1,6 @@
 //! The metrics page over HTTP: reads the census and the depths, and lets [`crate::metrics`] write the page.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -10,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Api;
 use super::census::GoodCount;
+use crate::lock::Lock;
 use crate::metrics::{PageFormat, Readings};
 
 /// The longest wait for a count. Scrapers commonly give up after ten seconds.
@@ -17,6 +19,22 @@ const MOST_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The longest wait for everything else from Postgres, taken together.
 const REST: Duration = Duration::from_secs(2);
+
+/// The oldest snapshot in Postgres, and since when this node has seen it. Postgres shows times of other roles' sessions to few roles.
+#[derive(Debug, Default)]
+pub(super) struct HeldSnapshot(Mutex<Option<(String, Instant)>>);
+
+impl HeldSnapshot {
+    /// Notes the oldest snapshot, and answers for how long it has been the oldest.
+    fn note(&self, oldest: Option<String>, now: Instant) -> Duration {
+        let mut held = self.0.locked();
+        *held = oldest.map(|xid| match held.take() {
+            Some((before, since)) if before == xid => (xid, since),
+            _ => (xid, now),
+        });
+        held.as_ref().map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since))
+    }
+}
 
 /// `GET /metrics`. It answers without Postgres, too: the counters of this node are needed most during an outage.
 pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl IntoResponse {
@@ -31,13 +49,14 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
     let census = suspended.as_ref().zip(counted).map(|(suspended, counted)| counted.with(suspended));
     // A Postgres that did not answer just now is not waited for again.
     let store = &api.node.store;
-    let (unsealed, undelivered, proposals) = match &suspended {
+    let (unsealed, undelivered, proposals, oldest) = match &suspended {
         Some(_) => (
             in_time(until, store.oldest_unsealed()).await,
             in_time(until, store.oldest_undelivered()).await,
             in_time(until, store.count_proposals()).await,
+            in_time(until, store.oldest_snapshot()).await,
         ),
-        None => (None, None, None),
+        None => (None, None, None, None),
     };
     // A node that stops sends no heartbeats.
     let takes_heartbeats = api.node.stop.is_cancelled() || api.node.writes_to_postgres();
@@ -46,6 +65,7 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
         census_age,
         unsealed,
         undelivered,
+        snapshot_held: oldest.map(|oldest| api.snapshot.note(oldest, Instant::now())),
         proposals,
         depths: api.node.depths(),
         blocked: api.node.status_report.blocked(),
@@ -67,4 +87,23 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
 /// What Postgres answers until then; `None` if it fails or takes longer.
 async fn in_time<T, E>(until: Instant, answer: impl Future<Output = Result<T, E>>) -> Option<T> {
     timeout_at(until, answer).await.ok()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_held_from_the_first_scrape_that_saw_it_until_another_one_is_the_oldest() {
+        let (held, begin) = (HeldSnapshot::default(), Instant::now());
+        let held_after = |seconds, oldest: Option<&str>| {
+            held.note(oldest.map(str::to_owned), begin + Duration::from_secs(seconds)).as_secs()
+        };
+        assert_eq!(held_after(0, Some("700")), 0);
+        assert_eq!(held_after(60, Some("700")), 60);
+        assert_eq!(held_after(90, Some("710")), 0);
+        assert_eq!(held_after(95, Some("710")), 5);
+        assert_eq!(held_after(99, None), 0);
+        assert_eq!(held_after(100, Some("710")), 0);
+    }
 }

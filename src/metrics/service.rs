@@ -2,8 +2,9 @@
 //!
 //! Each scrape builds the gauges anew, so a channel that is gone leaves no gauge behind: the census goes on counting a retired
 //! channel, and its gauges end with its last refund that had not ended. All nodes show the same
-//! figures from Postgres: take one node's, or the maximum, never the sum. Eight gauges are this node's own:
-//! `bucket_depth`, `census_age`, `channel_blocked`, `channel_bound`, `limit_wait`, `postgres_up`, `saves_fail` and `redis_up`.
+//! figures from Postgres: take one node's, or the maximum, never the sum. Nine gauges are this node's own:
+//! `bucket_depth`, `census_age`, `channel_blocked`, `channel_bound`, `limit_wait`, `postgres_up`, `saves_fail`, `snapshot_held` and
+//! `redis_up`.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -45,6 +46,8 @@ pub struct Readings<'a> {
     pub unsealed: Option<Duration>,
     /// The age of the oldest line of the journal that was not delivered by webhooks.
     pub undelivered: Option<Duration>,
+    /// For how long this node has seen the oldest snapshot in Postgres.
+    pub snapshot_held: Option<Duration>,
     /// How many proposals wait for a second person, by channel. `None` when Postgres did not answer.
     pub proposals: Option<Vec<(String, u64)>>,
     /// How many ids each bucket had when this node last looked.
@@ -190,6 +193,11 @@ impl Readings<'_> {
                 "The age of the last count of refunds that succeeded: the gauges by channel are from it, but what suspends channels is newer",
                 self.census_age,
             ),
+            (
+                "snapshot_held",
+                "How long this node has seen the oldest snapshot or open transaction in Postgres, which cleans up nothing newer",
+                self.snapshot_held,
+            ),
         ];
         for (name, help, age) in ages {
             let Some(age) = age else { continue };
@@ -251,6 +259,7 @@ mod tests {
                 census_age: None,
                 unsealed: None,
                 undelivered: None,
+                snapshot_held: None,
                 proposals: Some(Vec::new()),
                 depths: HashMap::new(),
                 blocked: Vec::new(),

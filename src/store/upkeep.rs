@@ -65,11 +65,27 @@ const HOLDERS: &str = "
               from pg_prepared_xacts p where p.database = current_database()) h
      order by h.age desc nulls last, h.transactions desc";
 
+// Every role sees these ids, so this needs no more rights. A slot's `catalog_xmin` keeps rows of the catalog alone.
+const OLDEST: &str = "
+    select h.xid::text as xid
+      from (select unnest(array[a.backend_xid, a.backend_xmin]) as xid
+              from pg_stat_activity a
+             where a.pid <> pg_backend_pid() and a.usesysid is not null
+               and (a.datname is null or a.datname = current_database())
+               and not exists (select from pg_stat_progress_vacuum v where v.pid = a.pid)
+            union all
+            select s.xmin from pg_replication_slots s
+            union all
+            select p.transaction from pg_prepared_xacts p where p.database = current_database()) h
+     where h.xid is not null
+     order by age(h.xid) desc limit 1";
+
 const OTHER_SPANS: &str = "
     select (select count(*) from (select from refundd.permits_of_other_days limit 10001) p) as permits,
            (select count(*) from (select from refundd.attempts_of_other_months limit 10001) a) as attempts";
 
-pub(super) const STATEMENTS: &[(&str, &str)] = &[("snapshot_holders", HOLDERS), ("other_spans", OTHER_SPANS)];
+pub(super) const STATEMENTS: &[(&str, &str)] =
+    &[("snapshot_holders", HOLDERS), ("oldest_snapshot", OLDEST), ("other_spans", OTHER_SPANS)];
 
 impl Store {
     /// The snapshots and open transactions of this database, the oldest first.
@@ -90,6 +106,14 @@ impl Store {
             is_hidden: row.get("is_hidden"),
         };
         Ok(rows.iter().map(holder).collect())
+    }
+
+    /// The oldest transaction that a snapshot or an open transaction still needs; `None` if there is no such. While it stays the
+    /// same, Postgres cleans up nothing newer.
+    pub async fn oldest_snapshot(&self) -> Result<Option<String>, StoreError> {
+        let row =
+            sqlx::query(OLDEST).maybe(&self.db.patient()).await.doing("look for the oldest snapshot")?;
+        Ok(row.map(|row| row.get("xid")))
     }
 
     /// How many permits and attempts stand in no table of a day or a month.

@@ -37,6 +37,7 @@ fn a_failover_of_postgres_or_a_restart_of_the_node_ends_no_alarm_and_a_true_zero
         ("RefunddProposalWaits", "refundd_proposals_waiting{channel=\"acme\"}", 1),
         ("RefunddJournalUnsealed", "refundd_journal_unsealed_seconds", 400),
         ("RefunddNotifyLate", "refundd_notify_lag_seconds", 400),
+        ("RefunddSnapshotHeld", "refundd_snapshot_held_seconds", 2000),
         ("RefunddCountsFail", "refundd_postgres_up 1\nrefundd_census_age_seconds", 1000),
     ] {
         let page = |value| format!("refundd_channel_nodes{{channel=\"acme\"}} 1\n{gauge} {value}");
@@ -62,6 +63,13 @@ fn a_count_that_is_old_rings_only_while_postgres_answers() {
     );
     assert!(!finds("refundd_postgres_up 0\nrefundd_census_age_seconds 901"), "another rule says so");
     assert!(!finds("refundd_postgres_up 0"), "another rule says so");
+}
+
+#[test]
+fn a_snapshot_that_is_held_for_more_than_half_an_hour_rings() {
+    let page = |held: u32| minutes(1, &format!("refundd_snapshot_held_seconds {held}"));
+    assert!(holds("RefunddSnapshotHeld", page(1801)));
+    assert!(!holds("RefunddSnapshotHeld", page(1800)));
 }
 
 #[test]

@@ -108,3 +108,23 @@ async fn a_pause_is_on_the_next_page_although_the_last_count_is_older() {
     }
     node.stop().await;
 }
+
+/// A dump holds its snapshot from its first statement to its end.
+#[tokio::test]
+async fn a_snapshot_that_somebody_holds_is_on_the_page_with_its_time() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", LIMITED).await;
+    let held = async || {
+        let page = node.get("/metrics").await.text;
+        let held = page.lines().find_map(|line| line.strip_prefix("refundd_snapshot_held_seconds "));
+        held.map(|held| held.parse::<f64>().unwrap())
+    };
+    until("nobody holds one", async || held().await.is_some_and(|held| held < 1.0)).await;
+    let mut reader = scratch.connect().await;
+    reader.execute("begin isolation level repeatable read").await.unwrap();
+    reader.execute("select count(*) from refundd.refunds").await.unwrap();
+    until("it is held for two seconds", async || held().await.is_some_and(|held| held > 2.0)).await;
+    reader.execute("rollback").await.unwrap();
+    until("it ends", async || held().await.is_some_and(|held| held < 1.0)).await;
+    node.stop().await;
+}
