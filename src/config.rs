@@ -96,8 +96,7 @@ pub struct Config {
     pub channels: BTreeMap<ChannelName, Arc<Channel>>,
     /// Who may use the HTTP interface; if empty, every program that reaches it.
     pub callers: Callers,
-    /// The highest amounts that one person decides; empty for no bound. No amount of another currency is decided by one person
-    /// then.
+    /// The highest amounts that one person decides; empty for no bound. Two decide amounts of any other currency then.
     pub second_person_above: AmountBounds,
     /// Where changes of refunds are delivered; `None` for nowhere.
     pub notify: Option<WebhookTarget>,

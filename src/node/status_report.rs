@@ -165,16 +165,15 @@ impl StatusReport {
 
     fn change(&self, channel: &ChannelName, change: impl FnOnce(&mut BankReport)) {
         let mut inner = self.inner();
-        match inner.banks.get_mut(channel) {
-            Some(bank) => change(bank),
-            None => {
-                let mut bank = BankReport::default();
-                change(&mut bank);
-                // The last worker of a channel that is gone ends its notes, and leaves no entry behind.
-                if bank != BankReport::default() {
-                    inner.banks.insert(channel.clone(), bank);
-                }
-            }
+        if let Some(bank) = inner.banks.get_mut(channel) {
+            change(bank);
+            return;
+        }
+        let mut bank = BankReport::default();
+        change(&mut bank);
+        // The last worker of a channel that is gone ends its notes, and leaves no entry behind.
+        if bank != BankReport::default() {
+            inner.banks.insert(channel.clone(), bank);
         }
     }
 

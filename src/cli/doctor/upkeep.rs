@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::finding::Finding;
 use crate::cli::status::span;
+use crate::logs::chain;
 use crate::refund::text::counted;
 use crate::store::{HolderKind, OtherSpans, SnapshotHolder, Store, StoreError};
-use crate::telemetry::chain;
 
 const SNAPSHOTS: &str = "postgres.snapshots";
 const PARTITIONS: &str = "postgres.partitions";

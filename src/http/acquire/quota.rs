@@ -31,12 +31,11 @@ pub(super) fn reset(
 ) -> Duration {
     let span = permits.iter().find_map(|permit| permit.span);
     let (Some(window), Some(span)) = (rule.window(), span) else { return rule.per };
-    let ends_us = match rule.zone() {
-        Some(_) => day_of(span.opens_us).map(|(_, ends_us)| ends_us),
-        None => {
-            let per = i64::try_from(window.as_micros()).ok();
-            per.map(|per| span.opens_us - span.opens_us.rem_euclid(per) + per)
-        }
+    let ends_us = if rule.zone().is_some() {
+        day_of(span.opens_us).map(|(_, ends_us)| ends_us)
+    } else {
+        let per = i64::try_from(window.as_micros()).ok();
+        per.map(|per| span.opens_us - span.opens_us.rem_euclid(per) + per)
     };
     // The window is one of Redis's clock. Only the permits' end is known by this node's clock, too.
     ends_us.map_or(rule.per, |ends_us| {

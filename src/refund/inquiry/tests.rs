@@ -94,16 +94,17 @@ fn after_a_week_a_person_decides() {
 
 #[test]
 fn no_wait_that_a_bank_names_hides_a_refund_from_a_person() {
+    const A_MINUTE_BEFORE_THE_END: Duration = Duration::from_mins(7 * 24 * 60 - 1);
     let asked_to_wait = InquiryOutcome::SlowDown { retry_after: Some(DAY) };
     for state in [State::Unknown, State::Accepted] {
         let next_in = |age: Duration| settle(&asked_to_wait, &inquiry(state, age), FINAL).inquire_in;
         assert_eq!(next_in(6 * DAY), Some(DAY));
-        assert_eq!(next_in(7 * DAY - 60 * SECOND), Some(660 * SECOND));
+        assert_eq!(next_in(A_MINUTE_BEFORE_THE_END), Some(660 * SECOND));
     }
     // The time of the inquiry itself counts, and no wait is shorter than the first one.
     let late = InquirySettlement::of(
         &asked_to_wait,
-        &inquiry(State::Unknown, 7 * DAY - 60 * SECOND),
+        &inquiry(State::Unknown, A_MINUTE_BEFORE_THE_END),
         50 * SECOND,
         FINAL,
         &RetryPolicy::default(),
