@@ -224,8 +224,8 @@ impl Metrics {
         }
     }
 
-    /// Removes all counters and gauges of a channel that this node runs no more. What still ends of it later, such as a request in
-    /// flight, begins them anew.
+    /// Removes the counters and gauges of a channel that this node runs no more, but for the two counters whose first increase
+    /// rings an alarm. What still ends of the channel later, such as a request in flight, begins the others anew.
     pub fn forget(&self, channel: &ChannelName) {
         for counters in [&self.attempts, &self.inquiries] {
             counters.forget(channel);
@@ -235,7 +235,7 @@ impl Metrics {
         }
         self.permits_unused.forget(channel);
         let labels = ByChannel { channel: channel.to_string() };
-        for counters in [&self.filled, &self.late_answers_differ, &self.stranded] {
+        for counters in [&self.filled, &self.stranded] {
             counters.remove(&labels);
         }
         self.bank.forget(channel);

@@ -73,7 +73,8 @@ impl Recovery {
             return Ok(());
         }
         let rotated = part(&self.node, self.node.store.rotate_permits(keep)).await;
-        // A day is made two days early, so that a wait does no harm, also if Postgres is only slow.
+        // A day is made two days early, so that a wait does no harm. If Postgres is only slow, rows of other days are deleted more
+        // slowly.
         if now.elapsed() >= Self::WAITS_FOR_A_LOCK {
             self.rotate_ledger_at = now + Self::ROTATE_AGAIN;
         }

@@ -153,7 +153,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 impl Store {
     /// The time of Postgres's clock.
     pub async fn now(&self) -> Result<Timestamp, StoreError> {
-        let us: i64 = sqlx::query_scalar(NOW).one(&self.db.patient()).await.doing("read Postgres's clock")?;
+        let us: i64 = sqlx::query_scalar(NOW).one(&self.db).await.doing("read Postgres's clock")?;
         Ok(Timestamp::from_microsecond(us).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 

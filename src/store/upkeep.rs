@@ -41,14 +41,16 @@ pub struct OtherSpans {
     pub attempts: i64,
 }
 
-// A session without both ids holds nothing yet. Postgres cleans up beside a vacuum, and beside sessions of other databases. A standby
+// An open transaction gives later snapshots its own id, so of equals the one with that id comes first. A session without both ids
+// holds nothing yet. Postgres cleans up beside a vacuum, and beside sessions of other databases. A standby
 // belongs to none.
 const HOLDERS: &str = "
     select h.kind, h.name, h.whose, (extract(epoch from h.age) * 1000000)::bigint as age_us, h.transactions, h.is_hidden
       from (select 'session' as kind, a.pid::text as name,
                    concat_ws(', ', a.usename::text, nullif(a.application_name, '')) as whose,
                    clock_timestamp() - a.xact_start as age,
-                   greatest(age(a.backend_xid), age(a.backend_xmin))::bigint as transactions, a.backend_start is null as is_hidden
+                   greatest(age(a.backend_xid), age(a.backend_xmin))::bigint as transactions, a.backend_start is null as is_hidden,
+                   age(a.backend_xid) as own
               from pg_stat_activity a
              where a.pid <> pg_backend_pid() and a.usesysid is not null
                and (a.datname is null or a.datname = current_database())
@@ -56,14 +58,15 @@ const HOLDERS: &str = "
                and not exists (select from pg_stat_progress_vacuum v where v.pid = a.pid)
             union all
             select 'slot', s.slot_name::text, case when s.active then 'in use' else 'not in use' end, null,
-                   greatest(age(s.xmin), age(s.catalog_xmin))::bigint, false
+                   greatest(age(s.xmin), age(s.catalog_xmin))::bigint, false, null
               from pg_replication_slots s
              where (s.xmin is not null or s.catalog_xmin is not null)
                and (s.database is null or s.database = current_database())
             union all
-            select 'prepared', p.gid, p.owner::text, clock_timestamp() - p.prepared, age(p.transaction)::bigint, false
+            select 'prepared', p.gid, p.owner::text, clock_timestamp() - p.prepared, age(p.transaction)::bigint, false,
+                   age(p.transaction)
               from pg_prepared_xacts p where p.database = current_database()) h
-     order by h.age desc nulls last, h.transactions desc";
+     order by h.age desc nulls last, h.transactions desc, h.own desc nulls last";
 
 // Every role sees these ids, so this needs no more rights. A slot's `catalog_xmin` keeps rows of the catalog alone.
 const OLDEST: &str = "

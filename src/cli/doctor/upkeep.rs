@@ -1,6 +1,7 @@
 //! Checks what keeps Postgres from cleaning up: old snapshots and open transactions. And rows that stand in no table of a
 //! day or a month.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::finding::Finding;
@@ -21,6 +22,9 @@ const NAMED: usize = 5;
 
 const WHY: &str = "Postgres cleans up nothing newer: dead entries gather at the front of the indexes that nodes read, each feeding \
                    becomes slower, and at last it times out";
+
+const WHY_OF_SLOT: &str = "Postgres keeps its log for the slot until the disk is full. And it cleans up nothing newer: behind a standby in \
+                           every table, so that each feeding becomes slower; for a logical slot in its catalog alone";
 
 pub(super) async fn findings(store: &Store) -> Vec<Finding> {
     let mut findings = match store.snapshot_holders().await {
@@ -47,8 +51,13 @@ fn snapshots(holders: &[SnapshotHolder]) -> Vec<Finding> {
     let (hidden, seen): (Vec<&SnapshotHolder>, Vec<&SnapshotHolder>) =
         holders.iter().partition(|one| one.is_hidden);
     let mut old: Vec<&SnapshotHolder> = seen.into_iter().filter(is_old).take(NAMED).collect();
-    // While an old transaction is open, later snapshots look as old by their transactions. So name the oldest one alone.
-    old.extend(hidden.iter().copied().filter(is_old).max_by_key(|one| one.transactions));
+    // While an old transaction is open, later snapshots look as old by their transactions. So name the oldest one alone, the first of
+    // equals, and none that one with a known time explains.
+    let oldest = hidden.iter().copied().filter(is_old).min_by_key(|one| Reverse(one.transactions));
+    let is_explained =
+        |hidden: &&SnapshotHolder| old.iter().any(|known| known.transactions >= hidden.transactions);
+    let unexplained = oldest.filter(|hidden| !is_explained(hidden));
+    old.extend(unexplained);
     if !old.is_empty() {
         return old.into_iter().map(holds).collect();
     }
@@ -96,12 +105,8 @@ fn holds(one: &SnapshotHolder) -> Finding {
             ),
         ),
     };
-    let why = if *kind == HolderKind::Slot {
-        format!("{WHY}; the server also keeps its log for the slot, until the disk is full")
-    } else {
-        WHY.to_owned()
-    };
-    Finding::warning(SNAPSHOTS, found, &why, &way_out)
+    let why = if *kind == HolderKind::Slot { WHY_OF_SLOT } else { WHY };
+    Finding::warning(SNAPSHOTS, found, why, &way_out)
 }
 
 fn partitions(spans: OtherSpans) -> Vec<Finding> {
@@ -181,6 +186,11 @@ mod tests {
         for words in ["pid 2 ", "50007 transactions", "does not see since when"] {
             assert!(found[0].found.contains(words), "{words}: {found:?}");
         }
+        // What holds a transaction open comes first of equals, and may be one whose time is known.
+        let found = snapshots(&[hidden("4", MANY), hidden("5", MANY)]);
+        assert!(found.len() == 1 && found[0].found.contains("pid 4 "), "{found:?}");
+        let found = snapshots(&[holder(HolderKind::Prepared, "it", Some(30), MANY), hidden("5", MANY)]);
+        assert!(found.len() == 1 && found[0].found.contains("prepared transaction it"), "{found:?}");
         let found = snapshots(&[hidden("3", 5)]);
         assert_eq!(found[0].severity, Severity::Ok);
         assert!(found[0].found.contains("of 1 session this role sees no time"), "{found:?}");

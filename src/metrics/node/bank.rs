@@ -120,11 +120,10 @@ impl BankMetrics {
 }
 
 impl BankMetrics {
-    /// Removes all that counts or shows a channel.
+    /// Removes all that counts or shows a channel, but for the late first bytes: their first increase rings an alarm.
     pub(super) fn forget(&self, channel: &ChannelName) {
         let labels = ByChannel { channel: channel.to_string() };
         self.unmapped_answers.forget(channel);
-        self.first_bytes_late.remove(&labels);
         self.times.remove(&labels);
         self.breaker_trips.forget(channel);
         self.connect_failures.forget(channel);

@@ -4,7 +4,7 @@
 with before as (
     -- The lock lets a pause and a resume at one time happen one after the other.
     select c.channel, c.pause_reason as reason, c.paused_by as who, c.pause_until, (extract(epoch from c.paused_at) * 1000000)::bigint as since_us,
-           c.paused_at is not null and (c.pause_until is null or c.pause_until > now()) as was_paused
+           c.paused_at is not null as was_paused
       from refundd.channels c where c.channel = :channel for no key update
 ), resumed as (
     update refundd.channels c

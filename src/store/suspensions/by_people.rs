@@ -77,7 +77,7 @@ pub(super) const RELEASE: Statement = statement!(
     "
     update refundd.suspensions
        set ended_at = now(), ended_by = :who, end_reason = :reason
-     where channel = :channel and source = :source and ended_at is null and (until is null or until > now())
+     where channel = :channel and source = :source and ended_at is null
        and (:probe_by::text is null or probe_by = :probe_by)
        and (:seen_us::bigint is null or (extract(epoch from since) * 1000000)::bigint = :seen_us)
     returning channel, reason, who, (extract(epoch from since) * 1000000)::bigint as since_us,
