@@ -144,6 +144,10 @@ fn the_status_is_read_where_the_channel_says() {
     let body = br#"{"data":[{"state":"BOOKED","refund_id":"B-1"}]}"#;
     let answer = read_inquiry_answer(&inquiry, &[], Some(at), &expected(None), 200, &headers, body);
     assert_eq!((answer.code, answer.bank_ref.as_deref()), (Code::Succeeded, Some("B-1")));
+    // One `bank_ref` serves sends and inquiries, and this bank's answers to sends have no `data`.
+    let flat = ReferenceAt { pointer: "/refund_id", ..AT };
+    let answer = read_inquiry_answer(&inquiry, &[], Some(flat), &expected(Some("B-1")), 200, &headers, body);
+    assert_eq!((answer.code, answer.bank_ref), (Code::Succeeded, None));
 }
 
 #[test]
