@@ -25,6 +25,7 @@ use tokio::task::JoinHandle;
 
 use crate::bank::Webhook;
 use crate::bucket::{Bucket, BucketKind};
+use crate::channel::AnswerRule;
 use crate::config::{Config, Postgres, RecoverySection};
 use crate::due_poller::DuePoller;
 use crate::feeder::Feeder;
@@ -82,15 +83,27 @@ pub fn open_store(postgres: &Postgres, connections: u32) -> anyhow::Result<Store
     Store::open(postgres.url.expose_secret(), password, connections).context("[postgres] url")
 }
 
-/// Logs what an operator should know about the callers of a configuration.
-fn warn_about_callers(config: &Config, address: SocketAddr) {
+/// A warning for each 2xx status for which the rules of a channel read the body and leave answers over. Those are `unknown`.
+pub fn open_answer_warnings(config: &Config) -> impl Iterator<Item = String> {
+    config.channels.values().flat_map(|channel| {
+        AnswerRule::open_statuses(&channel.answer_rules).into_iter().map(move |status| {
+            format!(
+                "channel `{}` has rules with `pointer` for status {status}, and none without. An answer that they do not match and that has no `status` is `unknown`: end them with a rule that has `status = {status}` and no `pointer`",
+                channel.name
+            )
+        })
+    })
+}
+
+/// Logs what an operator should know about a configuration.
+fn log_warnings(config: &Config, address: SocketAddr) {
     if config.callers.is_empty() {
         tracing::info!(
             "Every program that reaches {address} may use the HTTP interface: the configuration has no [caller.NAME]"
         );
     }
     let expiring = config.callers.warnings(jiff::Timestamp::now());
-    for warning in expiring.into_iter().chain(config.warnings()) {
+    for warning in expiring.into_iter().chain(config.warnings()).chain(open_answer_warnings(config)) {
         tracing::warn!("In the configuration, {warning}");
     }
 }
@@ -125,7 +138,7 @@ impl Daemon {
         let access = api.access.clone();
         access.set(&config.callers);
         let listeners = bound.serve(&api, &config.http, &supervisor);
-        warn_about_callers(&config, listeners.address);
+        log_warnings(&config, listeners.address);
         let failed_start = listeners.stop_signal().drop_guard();
 
         wait_for_schema(&node.store, &waiting).await?;
@@ -226,7 +239,7 @@ impl Daemon {
         let done = self.run_channels(&new).await?;
         // With no await between the new workers and the new callers, no slow statement lets a removed caller in.
         self.access.set(&new.callers);
-        warn_about_callers(&new, self.address());
+        log_warnings(&new, self.address());
         self.listeners.take_over(&self.config().http, &new.http);
         *self.config.locked() = Arc::new(new);
         Self::clear_up(self.node.clone(), Arc::clone(&self.publishing)).await;

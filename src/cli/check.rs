@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use crate::bank::{Bank, has_short_secret};
-use crate::channel::AnswerRule;
 use crate::config::Config;
+use crate::daemon::open_answer_warnings;
 use crate::refund::text::counted;
 
 #[derive(Debug, clap::Args)]
@@ -71,16 +71,11 @@ pub(super) async fn check(args: &Args, config: &Config) -> anyhow::Result<ExitCo
 /// What an operator should know about this configuration, although it keeps every law; not which tokens expire.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = config.warnings();
+    warnings.extend(open_answer_warnings(config));
     for channel in config.channels.values() {
         if channel.inquiry.as_ref().is_some_and(|inquiry| inquiry.believes_any_json_404()) {
             warnings.push(format!(
                 "channel `{}` sends a refund again after any 404 with a JSON object. A gateway before the bank may answer so, too: set `inquiry.not_found` to the bank's own text",
-                channel.name
-            ));
-        }
-        for status in AnswerRule::open_statuses(&channel.answer_rules) {
-            warnings.push(format!(
-                "channel `{}` has rules with `pointer` for status {status}, and none without. An answer that they do not match and that has no `status` is `unknown`: end them with a rule that has `status = {status}` and no `pointer`",
                 channel.name
             ));
         }

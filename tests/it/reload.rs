@@ -1,6 +1,7 @@
 //! SIGHUP: rates and channels change without a restart, without a fresh budget, and all or nothing.
 
 mod cut_off;
+mod open_answers;
 mod other_limits;
 
 use std::time::Duration;
