@@ -267,6 +267,10 @@ async fn the_reload_and_the_check_say_how_many_stay_behind() {
     let mut node = NodeProcess::start(&scratch, "a", &resends);
     scratch.insert("acme", "R-", 20).await;
     is(&scratch, State::Unknown, 20).await;
+    // The wait is drawn between zero and an hour.
+    scratch
+        .sql("update refundd.refunds set due_at = now() + interval '1 hour' where state = 'unknown'")
+        .await;
     let file = scratch.file("a", &at(&resends, &new));
     let mut written = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut written, file.as_bytes()).unwrap();

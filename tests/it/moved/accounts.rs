@@ -57,6 +57,10 @@ async fn what_one_account_may_have_executed_is_not_sent_again_under_another() {
     let node = TestNode::start(&scratch, "a", &under("merchant-17", &resends)).await;
     scratch.insert("acme", "R-", 5).await;
     is(&scratch, State::Unknown, 5).await;
+    // The wait is drawn between zero and an hour.
+    scratch
+        .sql("update refundd.refunds set due_at = now() + interval '1 hour' where state = 'unknown'")
+        .await;
     node.daemon.reload(scratch.config("a", &under("merchant-18", &resends))).await.unwrap();
     scratch.sql("update refundd.refunds set due_at = now()").await;
     // What is sent again goes before what is new.
