@@ -56,15 +56,15 @@ pub(super) fn read(section: &Section<'_>, of_channel: &OfChannel<'_>) -> Option<
     let mut url = url(section, endpoint, accepts_plain_http);
     let authorization = authorization::read(section).map(Authorization);
     let not_found_is_final = section.boolean("not_found_is_final", false).value;
-    let timeout = timeout.unwrap_or_default();
-    let mut grace = section.duration("grace", GRACE.max(timeout));
+    let least = if not_found_is_final { timeout.unwrap_or_default() } else { Duration::ZERO };
+    let mut grace = section.duration("grace", GRACE.max(least));
     grace.within(source, &(Duration::from_secs(1)..=DAY));
-    grace.law(source, !not_found_is_final || grace.value >= timeout, || {
+    grace.law(source, grace.value >= least, || {
         format!(
             "must be at least `timeout`, which is {timeout}, where `not_found_is_final` is true: until then the bank may still \
              execute the first request, and refundd would send the refund again; set `grace` to at least \"{timeout}\", \
              leave it out, or lower `timeout`",
-            timeout = say(timeout)
+            timeout = say(least)
         )
     });
     let limits = section.has("limits").then(|| granting(section, limits));

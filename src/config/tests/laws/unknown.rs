@@ -98,6 +98,7 @@ fn a_final_not_found_is_not_believed_before_the_first_request_has_timed_out() {
     };
     assert_eq!(grace(&keys("40s", ", not_found_is_final = true, grace = \"40s\"")), 40 * SECOND);
     assert_eq!(grace(&keys("40s", ", grace = \"1s\"")), SECOND, "nothing depends on it");
+    assert_eq!(grace(&keys("40s", "")), 30 * SECOND, "the default, and nothing depends on it");
     assert_eq!(grace(&keys("40s", ", not_found_is_final = true")), 40 * SECOND, "the default");
     assert_eq!(grace(&keys("10s", ", not_found_is_final = true")), 30 * SECOND, "the default");
 }
