@@ -19,13 +19,18 @@ impl Config {
     /// What to do when a channel's public settings change from `old` to `new`, if other limits count its sends or its inquiries.
     #[must_use]
     pub fn exchange_advice(channel: &str, old: &Value, new: &Value) -> Vec<String> {
-        let advice = |(requests, pointer): (&str, &str)| {
-            let (before, after) = (names(old, pointer)?, names(new, pointer)?);
+        let exchange = |requests: &str, before: Option<BTreeSet<&str>>, after: Option<BTreeSet<&str>>| {
+            let (before, after) = (before?, after?);
             let advice = advice(&before, &after)?;
             let (before, after) = (listed(&before), listed(&after));
             Some(format!("{requests} of channel `{channel}` change from {before} to {after}. {advice}"))
         };
-        [("Sends", "/limits"), ("Inquiries", "/inquiry/limits")].into_iter().filter_map(advice).collect()
+        let sends = exchange("Sends", names(&old["limits"]), names(&new["limits"]));
+        // Inquiries that stay under the channel's limits change as the sends do.
+        let have_own = [old, new].iter().any(|settings| settings["inquiry"]["limits"].is_array());
+        let inquiries =
+            have_own.then(|| exchange("Inquiries", of_inquiries(old), of_inquiries(new))).flatten();
+        sends.into_iter().chain(inquiries).collect()
     }
 }
 
@@ -38,10 +43,16 @@ fn advice(before: &BTreeSet<&str>, after: &BTreeSet<&str>) -> Option<&'static st
     }
 }
 
-/// The names of a list of limits; `None` where the settings have none, as an inquiry under the channel's limits.
-fn names<'s>(settings: &'s Value, pointer: &str) -> Option<BTreeSet<&'s str>> {
-    let limits = settings.pointer(pointer)?.as_array()?;
-    Some(limits.iter().filter_map(|limit| limit["name"].as_str()).collect())
+/// The names of the inquiry's own limits, else of the channel's; `None` for a channel without an inquiry.
+fn of_inquiries(settings: &Value) -> Option<BTreeSet<&str>> {
+    let inquiry = &settings["inquiry"];
+    inquiry.as_object()?;
+    names(&inquiry["limits"]).or_else(|| names(&settings["limits"]))
+}
+
+/// The names of a list of limits; `None` for anything else.
+fn names(limits: &Value) -> Option<BTreeSet<&str>> {
+    Some(limits.as_array()?.iter().filter_map(|limit| limit["name"].as_str()).collect())
 }
 
 fn listed(names: &BTreeSet<&str>) -> String {

@@ -42,7 +42,7 @@ fn a_limit_that_was_unlimited_begins_with_a_fresh_budget() {
 }
 
 #[test]
-fn the_limits_of_inquiries_are_looked_at_where_they_have_their_own() {
+fn the_limits_of_inquiries_are_looked_at_where_they_have_or_get_their_own() {
     let of = |own: Value| json!({ "limits": limits(&["day"]), "inquiry": { "limits": own } });
     let (one, other) = (of(limits(&["ask"])), of(limits(&["ask-2"])));
     let said = Config::exchange_advice("acme", &one, &other);
@@ -50,5 +50,22 @@ fn the_limits_of_inquiries_are_looked_at_where_they_have_their_own() {
         said.len() == 1 && said[0].starts_with("Inquiries of channel `acme` change from `ask`"),
         "{said:?}"
     );
-    assert_eq!(Config::exchange_advice("acme", &of(Value::Null), &one), [""; 0]);
+    for (before, after, change) in [
+        (of(Value::Null), &one, "from `day` to `ask`."),
+        (one.clone(), &of(Value::Null), "from `ask` to `day`."),
+    ] {
+        let said = Config::exchange_advice("acme", &before, after);
+        let change = format!("Inquiries of channel `acme` change {change}");
+        assert!(said.len() == 1 && said[0].starts_with(&change), "{said:?}");
+    }
+}
+
+#[test]
+fn inquiries_under_the_limits_of_the_channel_change_with_its_sends() {
+    let of = |name: &str, inquiry: Value| json!({ "limits": limits(&[name]), "inquiry": inquiry });
+    let shared = json!({ "url": "u", "limits": null });
+    let said = Config::exchange_advice("acme", &of("day", shared.clone()), &of("day-2", shared));
+    assert!(said.len() == 1 && said[0].starts_with("Sends of channel"), "{said:?}");
+    let first = of("day", json!({ "url": "u", "limits": limits(&["ask"]) }));
+    assert_eq!(Config::exchange_advice("acme", &of("day", Value::Null), &first), [""; 0]);
 }
