@@ -32,18 +32,26 @@ pub(super) fn channel(change: &KeyChange, old: &Flat, new: &Flat) -> bool {
     let has_amounts = |keys: &Flat| keys.keys().any(|key| key.starts_with(AMOUNTS));
     match change.key.as_str() {
         // Without `inquiry.limits`, the channel's limits count the inquiries.
+        "inquiry.limits" if change.old.is_none() && old.contains_key("inquiry.url") => {
+            has_lost(old.get("limits"), change.new.as_ref())
+        }
         "limits" | "inquiry.limits" => {
-            change.new.is_some() && (items(change.new.as_ref()).is_empty() || has_lost(change))
+            change.new.is_some()
+                && (items(change.new.as_ref()).is_empty()
+                    || has_lost(change.old.as_ref(), change.new.as_ref()))
         }
         "key_retention" => change.old.is_none() || grows(change),
         "on_unknown" => was("review") || becomes("resend"),
         "inquiry.not_found_is_final" => change.new == Some(Value::Bool(true)),
-        "inquiry.grace" => shrinks(change),
+        "inquiry.grace" | "cool_down" => shrinks(change),
         "inquiry.not_found.equals" => change.new.is_none() && new.contains_key("inquiry.url"),
-        "verdict" => has_lost(change) || sends_again(change),
+        "verdict" => {
+            has_lost(change.old.as_ref(), change.new.as_ref()) || is_reordered(change) || sends_again(change)
+        }
+        "adaptive" => change.new == Some(Value::Bool(false)),
         "breaker" => becomes("off"),
         "card_numbers" => becomes("accepted"),
-        "max_in_flight" => grows(change),
+        "max_in_flight" | "retry.sends" => grows(change),
         // A currency that is not named is refused, unless none is named.
         key if key.starts_with(AMOUNTS) => match (&change.old, &change.new) {
             (None, _) => has_amounts(old),
@@ -60,9 +68,17 @@ pub(super) fn none(_: &KeyChange, _: &Flat, _: &Flat) -> bool {
 }
 
 /// Whether an item of the old list is not in the new one.
-fn has_lost(change: &KeyChange) -> bool {
-    let new = items(change.new.as_ref());
-    items(change.old.as_ref()).iter().any(|item| !new.contains(item))
+fn has_lost(old: Option<&Value>, new: Option<&Value>) -> bool {
+    let new = items(new);
+    items(old).iter().any(|item| !new.contains(item))
+}
+
+/// Whether the items of both lists stand in another order. Of the rules that match an answer, the first one counts.
+fn is_reordered(change: &KeyChange) -> bool {
+    let (old, new) = (items(change.old.as_ref()), items(change.new.as_ref()));
+    let (before, after) =
+        (old.iter().filter(|item| new.contains(item)), new.iter().filter(|item| old.contains(item)));
+    before.ne(after)
 }
 
 /// Whether a new rule lets refundd send a refund again.
@@ -135,6 +151,12 @@ mod tests {
         assert_eq!(ahead, [("ahead".to_owned(), false)]);
     }
 
+    /// A channel with an inquiry, by the names of the channel's limits and of the inquiry's own.
+    fn under(limits: &[&str], own: Option<&[&str]>) -> Value {
+        let named = |names: &[&str]| names.iter().map(|name| json!({ "name": name })).collect::<Value>();
+        json!({ "limits": named(limits), "inquiry": { "url": "u", "limits": own.map(named) } })
+    }
+
     #[test]
     fn a_channel_that_sends_more_or_sends_again_in_more_cases_is_looser() {
         let rule = |outcome: &str| json!({ "status": 409, "outcome": outcome });
@@ -148,6 +170,11 @@ mod tests {
             (json!({ "key_retention": "1h" }), json!({ "key_retention": "2d" })),
             (json!({ "on_unknown": "review" }), json!({ "on_unknown": "resend" })),
             (asks(false), asks(true)),
+            (under(&["day"], None), under(&["day"], Some(&["ask"]))),
+            (under(&["day"], None), under(&["day"], Some(&[]))),
+            (json!({ "retry": { "sends": 12 } }), json!({ "retry": { "sends": 13 } })),
+            (json!({ "adaptive": true }), json!({ "adaptive": false })),
+            (json!({ "cool_down": "5s" }), json!({ "cool_down": "500ms" })),
             (json!({ "verdict": [rule("rejected")] }), json!({ "verdict": [] })),
             (json!({ "max_amount_minor": { "EUR": 5 } }), json!({ "max_amount_minor": { "EUR": 6 } })),
             (json!({ "max_amount_minor": { "EUR": 5 } }), json!({})),
@@ -161,6 +188,23 @@ mod tests {
         let again =
             changes(channel, &json!({ "verdict": [] }), &json!({ "verdict": [rule("not_executed")] }));
         assert_eq!(again, [("verdict".to_owned(), true)]);
+        let (one, two, three) = (rule("rejected"), rule("review"), rule("unknown"));
+        for (rules, is_looser) in [
+            (json!([two, one]), true),
+            (json!([two, one, three]), true),
+            (json!([one, two, three]), false),
+            (json!([three, one, two]), false),
+        ] {
+            let changed = changes(channel, &json!({ "verdict": [one, two] }), &json!({ "verdict": rules }));
+            assert_eq!(changed, [("verdict".to_owned(), is_looser)], "{rules}");
+        }
+        for (old, new) in [
+            (json!({ "limits": [{ "name": "day" }], "inquiry": null }), under(&["day"], Some(&["ask"]))),
+            (under(&["day"], None), under(&["day"], Some(&["ask", "day"]))),
+            (under(&[], None), under(&[], Some(&["ask"]))),
+        ] {
+            assert!(changes(channel, &old, &new).iter().all(|(_, looser)| !looser), "{old} -> {new}");
+        }
         let other = changes(channel, &json!({ "timeout": "5s" }), &json!({ "timeout": "9s" }));
         assert_eq!(other, [("timeout".to_owned(), false)]);
     }
