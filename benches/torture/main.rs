@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plan::Plan;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use stalls::Stalls;
 use tokio_util::sync::CancellationToken;
 use verdict::Rows;
@@ -43,10 +44,21 @@ use world::{NODES, World};
 /// Longer than a lease of 8 s, and than the 10 s before a first inquiry.
 const WATCH: Duration = Duration::from_secs(15);
 
+/// Both ends of each connection to the banks and through the links are files of this process. A long flood once needed more than
+/// 20,000. Only root may raise the hard limit.
+fn raise_file_limit() {
+    const ENOUGH: u64 = 1 << 18;
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: Some(ENOUGH), maximum: limit.maximum.map(|most| most.max(ENOUGH)) };
+    let _ = setrlimit(Resource::Nofile, raised)
+        .or_else(|_| setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }));
+}
+
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
     let plan = Plan::read()?;
     println!("seed {}, {} s: {}", plan.seed, plan.seconds.as_secs(), plan.again());
+    raise_file_limit();
     let world = Arc::new(World::begin(&plan).await?);
     // A request that waits on its way for a processor would be late, whatever its node did.
     let first = playground::priority::go_first(&["pretend-bank", "forward"]);
