@@ -81,7 +81,7 @@ pub fn read_inquiry_answer<'r>(
         return answer;
     }
     let bank_ref = json.as_ref().filter(|_| is_known).and_then(|json| reference(reference_at, json));
-    let not_found_at = inquiry.not_found.as_ref().map(|(pointer, _)| pointer.as_str());
+    let not_found_at = inquiry.not_found.as_ref().filter(|_| !is_known).map(|(pointer, _)| pointer.as_str());
     let status_at = iter::once(inquiry.status.as_str()).chain(not_found_at);
     if let Some((code, message)) =
         contradiction(asked, json.as_ref(), status_at, reference_at, bank_ref.as_deref())

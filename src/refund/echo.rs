@@ -34,8 +34,10 @@ pub struct EchoMismatch {
 
 impl ExpectedEcho {
     /// The first field of the answer that differs from the sent value. `status_at` are JSON pointers to statuses: the
-    /// objects that hold them are compared, too. A field with the name that `bank_ref_at` ends with is the bank's own,
-    /// wherever it stands: answers to sends and to inquiries may have different shapes.
+    /// objects that hold them are compared, too.
+    ///
+    /// The value at `bank_ref_at` is the bank's own, also where it stands once more under the same name. Answers to sends and to
+    /// inquiries may have different shapes, so an answer without a value there may have one under that name elsewhere.
     #[must_use]
     pub fn mismatch<'p>(
         &self,
@@ -43,17 +45,19 @@ impl ExpectedEcho {
         status_at: impl IntoIterator<Item = &'p str>,
         bank_ref_at: Option<&str>,
     ) -> Option<EchoMismatch> {
-        let of_bank = bank_ref_at.and_then(|pointer| Some(pointer.rsplit_once('/')?.1));
+        let own = bank_ref_at.and_then(|pointer| answer.pointer(pointer));
+        let own_name = bank_ref_at.and_then(|pointer| Some(pointer.rsplit_once('/')?.1));
+        let is_of_bank = |field: &str, value: &Value| {
+            own_name == Some(field) && own.is_none_or(|own| own.is_null() || own == value)
+        };
         let around = status_at.into_iter().filter_map(|pointer| Some(pointer.rsplit_once('/')?.0));
-        iter::once("")
-            .chain(around)
-            .find_map(|place| self.mismatch_in(answer.pointer(place)?, &|field| of_bank == Some(field)))
+        iter::once("").chain(around).find_map(|place| self.mismatch_in(answer.pointer(place)?, &is_of_bank))
     }
 
     /// The first field of the object that differs. A missing field and null count as equal.
-    fn mismatch_in(&self, object: &Value, is_of_bank: &dyn Fn(&str) -> bool) -> Option<EchoMismatch> {
+    fn mismatch_in(&self, object: &Value, is_of_bank: &dyn Fn(&str, &Value) -> bool) -> Option<EchoMismatch> {
         let differs = |field: &'static str, sent: String, same: &dyn Fn(&str) -> bool| {
-            let answered = match object.get(field).filter(|_| !is_of_bank(field))? {
+            let answered = match object.get(field).filter(|value| !is_of_bank(field, value))? {
                 Value::Null => return None,
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
@@ -148,7 +152,21 @@ mod tests {
         let at = |bank_ref: &str| differs_at(&answer, &["/data/state"], Some(bank_ref));
         assert_eq!(at("/refund_id"), Some("refund_ref"));
         assert_eq!(at("/data/refund_ref"), Some("refund_id"));
-        assert_eq!(at("/data/refund_id"), Some("refund_ref"), "the name counts, not the place");
+        assert_eq!(at("/data/refund_id"), Some("refund_ref"), "an answer of another shape");
+        let both = |data: Value| {
+            let answer = json!({"refund_id": 8, "data": {"state": "BOOKED", "refund_id": data}});
+            differs_at(&answer, &["/data/state"], Some("/data/refund_id"))
+        };
+        assert_eq!(
+            both(json!("B-1")),
+            Some("refund_id"),
+            "the bank repeats another id beside its own reference"
+        );
+        assert_eq!(
+            (both(json!(8)), both(json!(null))),
+            (None, None),
+            "its own reference twice, or in one place"
+        );
         let other = json!({"refund_id": "B-1", "amount_minor": 9});
         assert_eq!(differs_at(&other, &[], Some("/refund_id")), Some("amount_minor"));
     }

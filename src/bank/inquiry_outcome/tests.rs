@@ -125,8 +125,8 @@ fn where_the_bank_has_a_text_for_not_found_only_that_text_counts() {
     assert_eq!(read(404, "{}"), (InquiryOutcome::Nothing, Code::Other404));
     assert_eq!(read(404, "<html>"), (InquiryOutcome::Nothing, Code::NotJson));
     assert_eq!(read(410, ours), (InquiryOutcome::Nothing, Code::Unmapped));
-    let anothers = r#"{"error":{"code":"no_refund","refund_ref":"R-8"}}"#;
-    assert_eq!(read(404, anothers), (InquiryOutcome::Review, Code::EchoDiffers));
+    let of_another = r#"{"error":{"code":"no_refund","refund_ref":"R-8"}}"#;
+    assert_eq!(read(404, of_another), (InquiryOutcome::Review, Code::EchoDiffers));
     let both = r#"{"status":"succeeded","error":{"code":"no_refund"}}"#;
     assert_eq!(read(200, both).0, InquiryOutcome::Succeeded, "the bank's status text comes first");
 }

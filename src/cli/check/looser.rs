@@ -35,6 +35,9 @@ pub(super) fn channel(change: &KeyChange, old: &Flat, new: &Flat) -> bool {
         "inquiry.limits" if change.old.is_none() && old.contains_key("inquiry.url") => {
             has_lost(old.get("limits"), change.new.as_ref())
         }
+        "inquiry.limits" if change.new.is_none() && new.contains_key("inquiry.url") => {
+            items(new.get("limits")).is_empty()
+        }
         "limits" | "inquiry.limits" => {
             change.new.is_some()
                 && (items(change.new.as_ref()).is_empty()
@@ -172,6 +175,7 @@ mod tests {
             (asks(false), asks(true)),
             (under(&["day"], None), under(&["day"], Some(&["ask"]))),
             (under(&["day"], None), under(&["day"], Some(&[]))),
+            (under(&[], Some(&["ask"])), under(&[], None)),
             (json!({ "retry": { "sends": 12 } }), json!({ "retry": { "sends": 13 } })),
             (json!({ "adaptive": true }), json!({ "adaptive": false })),
             (json!({ "cool_down": "5s" }), json!({ "cool_down": "500ms" })),

@@ -23,7 +23,7 @@ const NAMED: usize = 5;
 const WHY: &str = "Postgres cleans up nothing newer: dead entries gather at the front of the indexes that nodes read, each feeding \
                    becomes slower, and at last it times out";
 
-const WHY_OF_SLOT: &str = "Postgres keeps its log for the slot until the disk is full. And it cleans up nothing newer: behind a standby in \
+const WHY_OF_SLOT: &str = "Postgres keeps its log for a slot that nobody reads, until the disk is full or `max_slot_wal_keep_size` is reached. And it cleans up nothing newer: behind a standby in \
                            every table, so that each feeding becomes slower; for a logical slot in its catalog alone";
 
 pub(super) async fn findings(store: &Store) -> Vec<Finding> {
@@ -54,8 +54,9 @@ fn snapshots(holders: &[SnapshotHolder]) -> Vec<Finding> {
     // While an old transaction is open, later snapshots look as old by their transactions. So name the oldest one alone, the first of
     // equals, and none that one with a known time explains.
     let oldest = hidden.iter().copied().filter(is_old).min_by_key(|one| Reverse(one.transactions));
-    let is_explained =
-        |hidden: &&SnapshotHolder| old.iter().any(|known| known.transactions >= hidden.transactions);
+    let is_explained = |hidden: &&SnapshotHolder| {
+        old.iter().any(|known| known.kind != HolderKind::Slot && known.transactions >= hidden.transactions)
+    };
     let unexplained = oldest.filter(|hidden| !is_explained(hidden));
     old.extend(unexplained);
     if !old.is_empty() {
@@ -191,6 +192,8 @@ mod tests {
         assert!(found.len() == 1 && found[0].found.contains("pid 4 "), "{found:?}");
         let found = snapshots(&[holder(HolderKind::Prepared, "it", Some(30), MANY), hidden("5", MANY)]);
         assert!(found.len() == 1 && found[0].found.contains("prepared transaction it"), "{found:?}");
+        let found = snapshots(&[holder(HolderKind::Slot, "s", None, 2 * MANY), hidden("5", MANY)]);
+        assert_eq!(found.len(), 2, "a slot makes no session look old: {found:?}");
         let found = snapshots(&[hidden("3", 5)]);
         assert_eq!(found[0].severity, Severity::Ok);
         assert!(found[0].found.contains("of 1 session this role sees no time"), "{found:?}");
