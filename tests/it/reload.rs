@@ -6,7 +6,7 @@ mod other_limits;
 
 use std::time::Duration;
 
-use playground::bank::{Arrival, Step};
+use playground::bank::{Arrival, Ledger, Step};
 use refundd::refund::State;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
@@ -25,7 +25,7 @@ fn limited(permits: u32) -> String {
 async fn a_lower_limit_holds_from_the_second_after_the_reload() {
     let scratch = Scratch::new().await;
     let mut node = NodeProcess::start(&scratch, "a", &limited(100));
-    scratch.insert("acme", "R-", 600).await;
+    scratch.insert("acme", "R-", 1500).await;
     assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= 250).await);
     node.rewrite(&scratch.file("a", &limited(10)));
     node.signal(Signal::HUP);
@@ -34,8 +34,8 @@ async fn a_lower_limit_holds_from_the_second_after_the_reload() {
     // A permit that opens within the 50 ms of `ahead` may have been granted under the old limit.
     let next_second = now + 50_000 - (now + 50_000).rem_euclid(1_000_000) + 1_000_000;
     let later = |arrival: &&Arrival| arrival.at_us >= next_second;
-    let seen = scratch.bank.until(Duration::from_secs(20), |l| l.all().iter().filter(later).count() >= 25);
-    assert!(seen.await);
+    let enough = |l: &Ledger| l.all().iter().filter(later).count() >= 25;
+    assert!(scratch.bank.until(Duration::from_secs(20), enough).await);
     let mut seconds = std::collections::BTreeMap::<i64, usize>::new();
     for arrival in scratch.bank.ledger().all().iter().filter(later) {
         *seconds.entry(arrival.at_us / 1_000_000).or_default() += 1;
@@ -59,8 +59,7 @@ async fn reloading_gives_no_fresh_budget() {
     })
     .await;
     // Another window length starts with what the old one spent.
-    let per_minute = hourly(25).replace("\"1h\"", "\"2h\"");
-    node.daemon.reload(scratch.config("a", &per_minute)).await.unwrap();
+    node.daemon.reload(scratch.config("a", &hourly(25).replace("1h", "2h"))).await.unwrap();
     tokio::time::sleep(Duration::from_millis(700)).await;
     let sent = scratch.bank.look(|l| l.all().len());
     assert!(sent <= 25, "{sent} sent; unless the hour changed just now");
@@ -109,7 +108,7 @@ async fn inquiries_of_old_workers_take_up_slots_of_their_own_until_they_end() {
     scratch.bank.then("acme", Step::pays_but_says_500());
     let paid = Step::answers(200, r#"{"status":"succeeded"}"#).after(Duration::from_millis(500));
     scratch.bank.then_inquiries("acme", Some(paid));
-    let inquiry = "inquiry = { url = \"http://{bank}/acme/refunds/{request_id}\" }";
+    let inquiry = r#"inquiry = { url = "http://{bank}/acme/refunds/{request_id}" }"#;
     let file =
         |seconds| version(seconds, &format!("max_in_flight = 8\non_unknown = \"inquire\"\n{inquiry}\n"));
     let node = TestNode::start(&scratch, "a", &file(10)).await;
