@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::Group;
@@ -51,8 +50,7 @@ impl Record {
     }
 
     pub fn write(&self) -> anyhow::Result<()> {
-        let json = serde_json::to_string_pretty(self).context("failed to write the record as JSON")?;
-        std::fs::write(root().join(FILE), json + "\n").with_context(|| format!("failed to write {FILE}"))
+        playground::record::write(&root().join(FILE), self)
     }
 }
 

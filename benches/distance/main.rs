@@ -13,9 +13,8 @@ mod table;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use cell::Choice;
-use playground::section;
+use playground::{record, section};
 use serde::Serialize;
 
 /// The content of `docs/distance.json`.
@@ -60,9 +59,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let sends = measured.iter().map(|one| one.sends).sum();
         let report = Report { cores, sends, lateness: cell::LATENESS, cells: &measured };
-        let json = serde_json::to_string_pretty(&report).context("failed to write the report as JSON")?;
-        std::fs::write(docs.join("distance.json"), json + "\n")
-            .context("failed to write docs/distance.json")?;
+        record::write(&docs.join("distance.json"), &report)?;
         section::replace(&docs.join("figures.md"), "distance", &table::markdown(&measured))?;
     }
     println!("{} cells, {} of them broken", measured.len(), broken.len());

@@ -14,10 +14,12 @@ mod plan;
 mod reloads;
 mod report;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use plan::Plan;
+use playground::record;
 use report::Part;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -48,7 +50,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     parts.sort_by_key(|part| plan.parts.iter().position(|name| *name == part.name));
     if plan.is_whole() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/faults.json");
-        std::fs::write(file, format!("{:#}\n", report::json(&plan, &parts)))?;
+        record::write(Path::new(file), &report::json(&plan, &parts))?;
         println!("written to {file}");
     } else {
         println!("not the whole run: docs/faults.json stays as it is");

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cell::{CELLS, Cell};
-use playground::section;
+use playground::{record, section};
 
 const PROMISED: Duration = Duration::from_secs(5);
 const LENGTHS: &str = "0.5 2 8 30 120 600";
@@ -88,7 +88,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     }
     if arguments.is_empty() && text.is_none() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-        std::fs::write(docs.join("outages.json"), format!("{:#}\n", table::page(&results, loss.as_ref())))?;
+        record::write(&docs.join("outages.json"), &table::page(&results, loss.as_ref()))?;
         section::replace(&docs.join("promises.md"), "outages", &table)?;
         println!("written to docs/outages.json and docs/promises.md");
     }

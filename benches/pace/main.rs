@@ -23,6 +23,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use futures_util::future::join_all;
+use playground::record;
 use serde::Serialize;
 
 use case::{Case, Choice};
@@ -86,7 +87,6 @@ fn write(measured: &[Measured]) -> anyhow::Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let sends = measured.iter().filter(|one| one.case.kind.algorithm().is_some()).map(|one| one.sends).sum();
     let report = Report { cores, sends, runs: measured };
-    let json = serde_json::to_string_pretty(&report).context("failed to write the report as JSON")?;
-    std::fs::write(docs.join("pace.json"), json + "\n").context("failed to write docs/pace.json")?;
+    record::write(&docs.join("pace.json"), &report)?;
     std::fs::write(docs.join("pace.svg"), draw::picture(measured)).context("failed to write docs/pace.svg")
 }

@@ -20,6 +20,7 @@ pub mod place;
 pub mod postgres;
 pub mod priority;
 pub mod reaper;
+pub mod record;
 pub mod redis;
 pub mod rule;
 pub mod section;
