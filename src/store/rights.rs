@@ -29,6 +29,7 @@ const TABLES: &[(&str, &[&str])] = &[
     ("nodes", &["select", "insert", "update", "delete"]),
     ("limit_shares", &["select", "insert", "update", "delete"]),
     ("share_rules", &["select", "insert", "update", "delete"]),
+    ("share_locks", &["select", "insert", "update"]),
     ("ended", &["select", "insert", "update"]),
     ("ended_until", &["select", "update"]),
     ("clock_steps", &["select", "insert"]),
@@ -64,6 +65,7 @@ const FUNCTIONS: &[&str] = &[
     "is_where_it_was_sent",
     "journal_has_a_send",
     "ledger_keeps_rules",
+    "lock_shares",
     "may_be_resent",
     "may_have_been_executed",
     "move",
@@ -111,6 +113,7 @@ const WHOLE_ROWS: &[&str] = &[
     "nodes",
     "limit_shares",
     "share_rules",
+    "share_locks",
 ];
 
 /// Columns of `refunds` that nobody may update.

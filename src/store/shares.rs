@@ -1,7 +1,7 @@
 //! The shares of limits that nodes count alone: which node counts which share.
 //!
 //! Only nodes with one number of shares and one rule have shares of a limit at one time. `refundd.reserve_share` keeps to
-//! that (migration 0068).
+//! that (migration 0068), one transaction at a time (migration 0078).
 //!
 //! Two nodes may count one share for a moment, when one of them was taken for dead. That breaks no limit: claims
 //! write the permits of a share to the ledger like all others, and the ledger takes each number once.

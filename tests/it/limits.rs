@@ -9,6 +9,7 @@ mod ended;
 mod in_memory;
 mod newer;
 mod refused;
+mod share_locks;
 mod shares;
 
 use std::time::Duration;

@@ -195,9 +195,9 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop trigger channels_changed_are_events on refundd.channels",
         "alter table refundd.nodes drop column settings cascade",
         "alter table refundd.refunds drop column traceparent",
-        // 0041 and 0068
-        "drop table refundd.feed, refundd.share_rules",
-        "drop function refundd.recovery_moved, refundd.feed_reach, refundd.deliver, refundd.reserve_share",
+        // 0041, 0068 and 0078
+        "drop table refundd.feed, refundd.share_rules, refundd.share_locks",
+        "drop function refundd.recovery_moved, refundd.feed_reach, refundd.deliver, refundd.reserve_share, refundd.lock_shares, refundd.share_rules_take_the_lock",
         // 0040
         "drop function refundd.move, refundd.why_it_stays, refundd.journal_has_a_send, refundd.refund_holds_card_number,
             refundd.was_said_paid, refundd.inquiry_is_kept, refundd.outcome_is_kept",

@@ -215,4 +215,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "counting_goes_on_after_a_restore",
         include_str!("../../../migrations/0076_counting_goes_on_after_a_restore.sql"),
     ),
+    (
+        78,
+        "locks_of_shares_need_the_right_to_write",
+        include_str!("../../../migrations/0078_locks_of_shares_need_the_right_to_write.sql"),
+    ),
 ];

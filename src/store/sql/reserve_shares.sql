@@ -8,7 +8,10 @@ select n.nth, r.given, r.other_node, r.other_shares, r.other_permits
           from (select set_config('lock_timeout', :lock_timeout, true)) as patience
          cross join unnest(:limit_name::text[], :shares::integer[], :rule::text[], :rest_us::bigint[])
                     with ordinality as w (limit_name, shares, rule, rest_us, nth)
-         where not :skips::boolean or pg_try_advisory_xact_lock('refundd.limit_shares'::regclass::oid::integer, hashtext(w.limit_name))
-         -- In the order of the locks that the function takes, so that two nodes never wait for each other.
+         where not :skips::boolean
+               or exists (select from refundd.share_locks l where l.limit_name = w.limit_name for no key update skip locked)
+               -- The function makes the lock of a new limit.
+               or not exists (select from refundd.share_locks l where l.limit_name = w.limit_name)
+         -- The function takes the locks in this order on all nodes, also on those of older versions. So two nodes never wait for each other.
          order by hashtext(w.limit_name), w.limit_name) as n
  cross join lateral refundd.reserve_share(n.limit_name, :node, n.shares, n.rule::jsonb, n.rest_us * interval '1 microsecond') as r

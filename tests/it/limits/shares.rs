@@ -16,7 +16,7 @@ fn shared_out(permits: u32, nodes: u32) -> String {
 }
 
 /// This many limits that are shared out among two nodes.
-fn many(limits: usize) -> String {
+pub(super) fn many(limits: usize) -> String {
     let channel = "[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"l0\"]\n";
     (0..limits).fold(channel.to_owned(), |mut text, nth| {
         let rule = "permits = 20\nper = \"1s\"\nplacement = \"local_share\"\nnodes = 2";
@@ -252,7 +252,7 @@ async fn a_limit_whose_shares_are_locked_costs_no_other_limit_its_share() {
     let b = TestNode::start(&scratch, "b", &many(20)).await;
     until("both have their shares", async || reserved_since(&scratch, 0).await == 40).await;
     for lock in [
-        "select pg_advisory_xact_lock('refundd.limit_shares'::regclass::oid::integer, hashtext('l7'))",
+        "select from refundd.share_locks where limit_name = 'l7' for no key update",
         "select from refundd.limit_shares where limit_name = 'l7' for update",
     ] {
         let mut other = scratch.connect().await;
