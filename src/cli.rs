@@ -31,6 +31,7 @@ mod token;
 mod totals;
 mod wrap;
 
+use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,7 +44,7 @@ use self::person::{By, check_text};
 use crate::config::{Config, ConfigError};
 use crate::logs::chain;
 use crate::refund::text;
-use crate::store::StoreError;
+use crate::store::{MigrationProgress, Store, StoreError};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use import::rows_of_csv;
 
@@ -218,8 +219,16 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Migrate => {
             let store = reached(&postgres()?).await?;
             let schema = progress::beside(|line| {
-                line.set("begins, or waits for another `refundd migrate`".to_owned());
-                store.migrate_telling(move |step| line.set(step.to_string()))
+                line.set("begins".to_owned());
+                let mut is_logged = stderr().is_terminal();
+                store.migrate_telling(Store::MIGRATION_PATIENCE, move |progress| {
+                    // Elsewhere than on a terminal, the line comes after ten seconds. A job's log says at once for whom it waits.
+                    if matches!(progress, MigrationProgress::WaitsFor(_)) && !is_logged {
+                        eprintln!("{progress}");
+                        is_logged = true;
+                    }
+                    line.set(progress.to_string());
+                })
             });
             let schema = schema.await?;
             println!("The schema is at version {}.", schema.applied);

@@ -96,7 +96,7 @@ pub use inquire::Inquired;
 pub use journal::{Evidence, EvidenceKind, FirstByte, Rotation};
 pub use ledger::Spent;
 pub use look::Filter;
-pub use migrations::{MigrationStep, SchemaStatus};
+pub use migrations::{MigrationProgress, MigrationStep, SchemaStatus};
 pub use moving::{Move, MoveTarget};
 pub use node_report::{BankStatus, NodeReport, ReportedBank, ReportedWait};
 pub use nodes::{Liveness, Peers};

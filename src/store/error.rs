@@ -30,6 +30,12 @@ pub enum StoreError {
          `REFUNDD_POSTGRES_URL={url} refundd migrate`"
     )]
     MayNotCreate { role: String, database: String, owner: String, url: String },
+    /// Another session has had the lock of migrations for too long.
+    #[error(
+        "migrate the schema: after {seconds} s {holder}, still has the lock of migrations; if it is another `refundd migrate`, run this one again \
+         after its end; otherwise end that session with pg_terminate_backend"
+    )]
+    MigrationIsLocked { holder: String, seconds: u64 },
     /// The schema could not be brought up to date.
     #[error("migrate the schema")]
     Migrate(#[source] sqlx::migrate::MigrateError),

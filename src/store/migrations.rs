@@ -7,6 +7,7 @@ mod list;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
+use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 use sqlx::postgres::PgConnection;
@@ -70,6 +71,25 @@ impl fmt::Display for MigrationStep {
     }
 }
 
+/// What a migration does now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MigrationProgress {
+    /// Another session has the lock of migrations; its name for people.
+    WaitsFor(String),
+    Runs(MigrationStep),
+}
+
+impl fmt::Display for MigrationProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MigrationProgress::WaitsFor(holder) => {
+                write!(f, "waits for {holder}, which has the lock of migrations")
+            }
+            MigrationProgress::Runs(step) => step.fmt(f),
+        }
+    }
+}
+
 fn migration(&(version, name, sql): &(i64, &'static str, &'static str)) -> Migration {
     Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
 }
@@ -88,17 +108,23 @@ fn migrator(migrations: &[(i64, &'static str, &'static str)]) -> Migrator {
 }
 
 impl Store {
+    /// How long a migration waits for another one. Most end within minutes. After this time a deployment gets an error that names
+    /// the session, and not the end of its own patience, which names nothing.
+    pub const MIGRATION_PATIENCE: Duration = Duration::from_mins(10);
+
     /// Brings the schema up to date; does nothing if it is. Creates objects as the owner of the schema's tables,
     /// because functions that run with their owner's rights call each other. Waits while another program migrates. Fails with
     /// [`StoreError::NotOwner`] if this role is not a member of the owner.
     pub async fn migrate(&self) -> Result<SchemaStatus, StoreError> {
-        self.migrate_telling(|_| ()).await
+        self.migrate_telling(Self::MIGRATION_PATIENCE, |_| ()).await
     }
 
-    /// Does what [`Store::migrate`] does, and calls `tell` before each migration.
+    /// Does what [`Store::migrate`] does, and calls `tell` while it waits, and before each migration. Fails with
+    /// [`StoreError::MigrationIsLocked`] if another program has the lock for longer than `patience`.
     pub async fn migrate_telling(
         &self,
-        mut tell: impl FnMut(MigrationStep),
+        patience: Duration,
+        mut tell: impl FnMut(MigrationProgress),
     ) -> Result<SchemaStatus, StoreError> {
         if let Ok(applied) = self.applied().await
             && status(&applied).is_enough()
@@ -106,7 +132,7 @@ impl Store {
             return Ok(status(&applied));
         }
         let mut connection = self.db.make().await.doing("reach Postgres")?;
-        alone::wait(&mut connection).await.doing("wait for another `refundd migrate`")?;
+        alone::wait(&mut connection, patience, |holder| tell(MigrationProgress::WaitsFor(holder))).await?;
         self.become_owner(&mut connection).await?;
         // The other one may have applied some.
         let applied = self.applied().await?;
@@ -115,7 +141,7 @@ impl Store {
         let count = pending.len();
         for (nth, &place) in (1..).zip(&pending) {
             let one = &MIGRATIONS[place];
-            tell(MigrationStep { version: one.0, name: one.1, nth, count });
+            tell(MigrationProgress::Runs(MigrationStep { version: one.0, name: one.1, nth, count }));
             if CONCURRENT.contains(&one.0) {
                 concurrent::build(&mut connection, &migration(one)).await.doing("build indexes")?;
             } else {

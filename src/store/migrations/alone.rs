@@ -3,23 +3,63 @@
 //! The second one asks for the lock again and again. A statement that waited for it would end after the `lock_timeout` of the
 //! session. And the first one's concurrent builds would wait for that statement, so that each program would wait for the other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use sqlx::Error;
 use sqlx::postgres::PgConnection;
+use sqlx::{Error, Row};
+
+use crate::store::{Doing, StoreError};
 
 /// The advisory lock of a migration. Programs before 0.1.0 take it while they build indexes, and sqlx's own lock otherwise.
 const LOCK: i64 = 0x7265_6675_6e64_0039;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
+const TELL_AGAIN: Duration = Duration::from_secs(10);
 
-/// Waits until no other program migrates this database. The lock ends with the connection.
-pub(super) async fn wait(connection: &mut PgConnection) -> Result<(), Error> {
+/// The session that has the lock. Every role may read these columns.
+const HOLDER: &str = "
+    select l.pid, coalesce(a.usename::text, '') as role, coalesce(a.application_name, '') as program
+      from pg_catalog.pg_locks l
+      left join pg_catalog.pg_stat_activity a on a.pid = l.pid
+     where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.pid is not null
+       and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+       and ((l.classid::bigint << 32) | l.objid::bigint) = $1";
+
+/// Waits until no other program migrates this database, and fails after `patience`. Names to `tell` the session that has the lock,
+/// at the start and every ten seconds. The lock ends with the connection.
+pub(super) async fn wait(
+    connection: &mut PgConnection,
+    patience: Duration,
+    mut tell: impl FnMut(String),
+) -> Result<(), StoreError> {
+    let began = Instant::now();
+    let mut told: Option<Instant> = None;
     loop {
         let lock = sqlx::query_scalar("select pg_try_advisory_lock($1)").bind(LOCK);
-        let is_mine: bool = lock.fetch_one(&mut *connection).await?;
+        let is_mine: bool = lock.fetch_one(&mut *connection).await.doing("ask for the lock of migrations")?;
         if is_mine {
             return Ok(());
         }
+        if began.elapsed() >= patience {
+            let holder = holder(connection).await.doing("ask who has the lock of migrations")?;
+            return Err(StoreError::MigrationIsLocked { holder, seconds: patience.as_secs() });
+        }
+        if told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
+            tell(holder(connection).await.doing("ask who has the lock of migrations")?);
+            told = Some(Instant::now());
+        }
         tokio::time::sleep(TRY_AGAIN).await;
     }
+}
+
+/// Names the session that has the lock.
+async fn holder(connection: &mut PgConnection) -> Result<String, Error> {
+    let row = sqlx::query(HOLDER).bind(LOCK).fetch_optional(connection).await?;
+    Ok(row.map_or_else(
+        || "a session that has just ended".to_owned(),
+        |row| {
+            let (pid, role, program): (i32, String, String) =
+                (row.get("pid"), row.get("role"), row.get("program"));
+            format!("the session with pid {pid} of role `{role}`, application `{program}`")
+        },
+    ))
 }

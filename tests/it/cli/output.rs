@@ -3,6 +3,8 @@
 use std::fs::OpenOptions;
 use std::process::{Command, Stdio};
 
+use refundd::store::{MigrationProgress, Store};
+
 use super::{arguments, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::servers::SERVERS;
@@ -136,15 +138,20 @@ async fn each_migration_is_named_before_it_runs() {
     let scratch = Scratch::new().await;
     let bare = format!("{}_steps", scratch.name);
     SERVERS.postgres.create_database(&bare, None).await.unwrap();
-    let store = refundd::store::Store::open(&SERVERS.postgres.url(&bare), None, 1).unwrap();
+    let store = Store::open(&SERVERS.postgres.url(&bare), None, 1).unwrap();
+    let step = |progress| match progress {
+        MigrationProgress::Runs(step) => step,
+        waits @ MigrationProgress::WaitsFor(_) => panic!("{waits}"),
+    };
+    let patience = Store::MIGRATION_PATIENCE;
     let mut steps = Vec::new();
-    let schema = store.migrate_telling(|step| steps.push(step)).await.unwrap();
+    let schema = store.migrate_telling(patience, |progress| steps.push(step(progress))).await.unwrap();
     assert_eq!((steps[0].version, steps[0].nth, steps[0].count), (1, 1, steps.len()));
     assert_eq!(steps.last().map(|step| step.version), Some(schema.known));
     assert_eq!(schema.applied, schema.known);
     assert!(steps.windows(2).all(|pair| pair[0].version < pair[1].version), "{steps:?}");
     let mut again = Vec::new();
-    store.migrate_telling(|step| again.push(step)).await.unwrap();
+    store.migrate_telling(patience, |progress| again.push(step(progress))).await.unwrap();
     assert_eq!(again, []);
 }
 

@@ -1,5 +1,7 @@
 //! Migrations that another program left out, or applies at the same time.
 
+use std::time::Duration;
+
 use refundd::store::Store;
 
 use crate::harness::{Scratch, until};
@@ -46,4 +48,26 @@ async fn a_migration_waits_until_another_one_is_over() {
         sqlx::query("select pg_advisory_unlock_all()").execute(&mut other).await.unwrap();
     });
     assert!(schema.unwrap().is_enough());
+}
+
+#[tokio::test]
+async fn a_migration_that_waits_names_the_session_with_the_lock_and_ends_with_an_error() {
+    let scratch = Scratch::new().await;
+    let last = scratch.store.schema().await.unwrap().known;
+    scratch.sql(&format!("delete from refundd.migrations where version = {last}")).await;
+    let mut other = scratch.connect().await;
+    let lock = sqlx::query("select pg_advisory_lock($1)").bind(0x7265_6675_6e64_0039_i64);
+    lock.execute(&mut other).await.unwrap();
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut other).await.unwrap();
+    let holder = format!("the session with pid {pid} of role `refundd`");
+    let owner = Store::open(&scratch.owner_url, None, 1).unwrap();
+    let mut told = Vec::new();
+    let waited =
+        owner.migrate_telling(Duration::from_millis(300), |progress| told.push(progress.to_string())).await;
+    let error = waited.unwrap_err().to_string();
+    assert!(error.contains(&holder) && error.contains("run this one again"), "{error}");
+    assert!(told.len() == 1 && told[0].contains(&holder), "{told:?}");
+    assert_eq!(scratch.store.schema().await.unwrap().missing, Some(last));
+    sqlx::query("select pg_advisory_unlock_all()").execute(&mut other).await.unwrap();
+    assert!(owner.migrate().await.unwrap().is_enough());
 }
