@@ -59,7 +59,7 @@ struct Cli {
     command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, was refused, or a promise broke; 2 the command line is wrong; 3 `resume` found nothing to resume; 4 `check --against-running` found refunds that would be late or left behind.";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, was refused, or a promise broke; 2 the command line is wrong; 3 `resume` found nothing to resume, or `pause` another person's pause; 4 `check --against-running` found refunds that would be late or left behind.";
 
 #[derive(Debug, clap::Args)]
 struct ConfigArg {

@@ -2,6 +2,9 @@
 //!
 //! The commands end no request that is under way. A pause by a person and the suspensions by refundd itself are records
 //! of their own: `resume` ends the pause, and with a flag one of the others.
+//!
+//! There is one pause of a channel, and one of everything. A new one takes the place of the one that is in force, so that
+//! `resume` or the new end would lift a colleague's pause. So `pause` replaces no other person's pause unless it is told to.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,10 +14,10 @@ use anyhow::bail;
 use crate::config::duration;
 use crate::desk::channel::SuspensionStatus;
 use crate::refund::text::shown;
-use crate::store::{Pause, Resumed, Store, SuspendedBy, Suspension, SuspensionEnd};
+use crate::store::{Pause, Paused, Resumed, Seen, Store, SuspendedBy, Suspension, SuspensionEnd};
 
-/// The exit code of `resume` when nothing was suspended for that cause.
-const WAS_NOT: u8 = 3;
+/// The exit code of `resume` when nothing was suspended for that cause, and of `pause` when another person's pause is in force.
+const NOTHING_CHANGED: u8 = 3;
 const LONGEST: Duration = Duration::from_hours(366 * 24);
 
 /// One channel, or everything.
@@ -28,7 +31,13 @@ struct Which {
     all: bool,
 }
 
+const PAUSE_HELP: &str = "\
+A pause by the same person is replaced, and the command prints it. A pause by another person stays, unless --replace is given: \
+the command prints who paused, since when, until when and why. Exit code 3: another person's pause is in force, and nothing was \
+changed. A pause of one channel and the pause of everything do not replace each other.";
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = PAUSE_HELP)]
 pub(super) struct PauseArgs {
     #[command(flatten)]
     which: Which,
@@ -38,6 +47,9 @@ pub(super) struct PauseArgs {
     /// The pause ends by itself after this time, such as "30m" or "2h" [default: until somebody resumes]
     #[arg(long = "for", value_name = "TIME", value_parser = span)]
     lasts: Option<Duration>,
+    /// Replace the pause that is in force, also another person's
+    #[arg(long)]
+    replace: bool,
     #[command(flatten)]
     by: super::By,
 }
@@ -97,13 +109,34 @@ pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<Exit
         Some(lasts) => format!("for {}", duration::say(lasts)),
         None => "until somebody resumes it".to_owned(),
     };
-    let (subject, more, undo) = if let Some(channel) = &args.which.channel {
-        if !store.pause(channel, &pause).await? {
-            return Err(no_such_channel(channel));
+    let channel = args.which.channel.as_deref();
+    // Postgres compares with what was seen, so a pause that somebody else begins meanwhile stays, too.
+    let mut done = store.pause_seen(channel, &pause, Seen::Nothing).await?;
+    let mut replaced = None;
+    if let Paused::Changed(Some(there)) = &done
+        && (args.replace || there.who == pause.who)
+        && let Some(since) = there.since
+    {
+        replaced = Some(there.clone());
+        done = store.pause_seen(channel, &pause, Seen::Since(since)).await?;
+    }
+    match done {
+        Paused::NoSuchChannel => return Err(no_such_channel(channel.unwrap_or_default())),
+        Paused::Changed(there) => {
+            print_refused(there);
+            return Ok(ExitCode::from(NOTHING_CHANGED));
         }
-        (format!("Channel {channel}"), "nothing more is claimed", channel.as_str())
+        Paused::Now => {}
+    }
+    if let Some(replaced) = replaced {
+        let replaced = SuspensionStatus::from(replaced);
+        let end = replaced.until.map(|until| format!("It would have ended at {until:.0}."));
+        let end = end.unwrap_or_else(|| "It had no end.".to_owned());
+        println!("Replaced: {}\n{end}", shown(&replaced.past_sentence()));
+    }
+    let (subject, more, undo) = if let Some(channel) = channel {
+        (format!("Channel {channel}"), "nothing more is claimed", channel)
     } else {
-        store.pause_all(&pause).await?;
         let more = "nothing more is claimed in any channel, and no permit is given to other services";
         ("Everything".to_owned(), more, "--all")
     };
@@ -146,7 +179,7 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
         Resumed::WasNot | Resumed::Changed(_) => {
             println!("{subject} was not {was}; nothing was changed.");
             print_left(&left().await?);
-            Ok(ExitCode::from(WAS_NOT))
+            Ok(ExitCode::from(NOTHING_CHANGED))
         }
         Resumed::Now(ended) => {
             println!("Ended: {}", shown(&SuspensionStatus::from(ended).past_sentence()));
@@ -172,6 +205,18 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
 
 fn no_such_channel(channel: &str) -> anyhow::Error {
     anyhow::anyhow!("no channel `{channel}` was ever run on this database; `refundd status` lists them")
+}
+
+/// Says which pause is in force instead, and how to replace it.
+fn print_refused(there: Option<Suspension>) {
+    let Some(there) = there else {
+        println!(
+            "Another person's pause was in force, and has just ended; nothing was changed. Pause again."
+        );
+        return;
+    };
+    println!("{}", shown(&SuspensionStatus::from(there).sentence()));
+    println!("Nothing was changed. To replace this pause, agree with that person, and add --replace.");
 }
 
 /// Says what suspends the channel still, and how to end it.

@@ -6,6 +6,7 @@ use refundd::store::OwnSuspension;
 use serde_json::{Value, json};
 
 use super::{acme, run};
+use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::Answer;
 use crate::harness::{Scratch, TestNode};
@@ -131,4 +132,69 @@ async fn the_command_says_whose_pause_it_ended_since_when_and_why() {
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "--all"]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("Ended: everything was paused by ann since 2"), "{said}");
+}
+
+#[tokio::test]
+async fn the_command_replaces_another_persons_pause_only_if_it_is_told_to() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    for about in ["acme", "--all"] {
+        let pause = |who: &str, more: &[&str]| {
+            let arguments = [&["pause", about, "--reason", "a look", "--by", who][..], more].concat();
+            run(&scratch, UNLIMITED, &arguments)
+        };
+        let in_force = "select string_agg(who || coalesce(' for ' || round(extract(epoch from until - since) / 3600), ''), ', ') from refundd.suspended";
+        let (code, said) = pause("ann", &["--for", "2h"]);
+        assert!(code == Some(0) && !said.contains("Replaced"), "{said}");
+        let (code, said) = pause("bob", &["--for", "1h"]);
+        assert_eq!(code, Some(3), "{said}");
+        for words in
+            [" is paused by ann since 2", "Z, until 2", "Z: a look\n", "Nothing was changed", "--replace"]
+        {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert_eq!(scratch.text(in_force).await, "ann for 2");
+        // The same person may change the end.
+        let (code, said) = pause("ann", &["--for", "3h"]);
+        assert_eq!(code, Some(0), "{said}");
+        for words in ["Replaced: ", " was paused by ann since 2", "It would have ended at 2"] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert_eq!(scratch.text(in_force).await, "ann for 3");
+        let (code, said) = pause("bob", &["--replace"]);
+        assert!(code == Some(0) && said.contains(" was paused by ann since 2"), "{said}");
+        assert_eq!(scratch.text(in_force).await, "bob");
+        let (code, said) = pause("bob", &[]);
+        assert!(code == Some(0) && said.contains("It had no end."), "{said}");
+        assert_eq!(run(&scratch, UNLIMITED, &["resume", about]).0, Some(0));
+    }
+}
+
+#[tokio::test]
+async fn the_command_replaces_no_pause_that_another_person_begins_meanwhile() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let paused_by = |who: &str| {
+        format!(
+            "update refundd.channels set paused_at = now(), pause_reason = 'pays twice', paused_by = '{who}'"
+        )
+    };
+    let (ann, bob) = (paused_by("ann"), paused_by("bob"));
+    // Without a pause, and with one that it would replace.
+    let resumed = "update refundd.channels set paused_at = null, pause_reason = null, paused_by = null";
+    for before in [resumed, ann.as_str()] {
+        scratch.sql(before).await;
+        let settings = scratch.file("cli", UNLIMITED);
+        let pauses = async {
+            let command = tokio::task::spawn_blocking(move || {
+                refundd(file(&settings).path(), &["pause", "acme", "--reason", "a look", "--by", "ann"])
+            });
+            command.await.unwrap()
+        };
+        let output = scratch.while_a_commit_hangs(&[bob.as_str()], pauses).await;
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("acme is paused by bob since 2"), "{said}");
+        assert_eq!(scratch.text("select paused_by from refundd.channels").await, "bob");
+    }
 }
