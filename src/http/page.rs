@@ -13,6 +13,7 @@ mod chart;
 mod decision;
 pub(super) mod events;
 mod form;
+mod limit_bars;
 mod moments;
 pub(super) mod nodes;
 mod notice;

@@ -2,6 +2,7 @@
 
 mod after;
 mod browser;
+mod charts;
 mod cost;
 mod drive;
 mod follow;

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use super::super::fair_places::FairPlaces;
 use super::super::kept::Kept;
 use super::super::{Api, Problem, find};
+use super::limit_bars::LimitBars;
 use crate::caller::Names;
 use crate::desk::story::Story;
 use crate::limiter::{Limit, Placement};
@@ -70,7 +71,9 @@ pub(super) struct StoryRead {
 #[derive(Debug)]
 pub(super) struct LimitMinutes {
     pub limit: Arc<Limit>,
-    /// Empty for a window that is longer than the minutes: its permits all have the time of its beginning.
+    /// The bars of its chart; `None` for a limit without one.
+    pub bars: Option<LimitBars>,
+    /// The permits of all bars.
     pub permits: Vec<PermitSecond>,
     /// The beginning of the newest window in microseconds since 1970, and its permits; for numbered windows.
     pub window: Option<(i64, i32)>,
@@ -203,27 +206,28 @@ async fn read_cluster(store: &Store) -> Result<Cluster, StoreError> {
 
 async fn read_minutes(store: &Store, channel: &str, limits: &[Arc<Limit>]) -> Result<Minutes, StoreError> {
     let until = store.now().await?.as_second();
-    let from = until - MINUTES * 60;
-    let answers = store.answer_seconds(channel, from, until).await?;
+    let answers = store.answer_seconds(channel, until - MINUTES * 60, until).await?;
     let mut read = Vec::with_capacity(limits.len());
     for limit in limits {
         let name = limit.name.as_str();
-        let is_numbered = limit.rule.window().is_some();
-        let is_short = limit.rule.per.as_secs() <= MINUTES.unsigned_abs() * 60;
-        let permits = match limit.placement {
-            _ if is_numbered && !is_short => Vec::new(),
-            Placement::Shared => store.permit_seconds(&[name.to_owned()], from, until).await?,
+        let names = match limit.placement {
+            Placement::Shared => vec![name.to_owned()],
             // Each share is counted under a name of its own.
             Placement::LocalShare { nodes } => {
                 let share = |number| LimitName::derived(name, &format!("share{number}")).to_string();
-                store.permit_seconds(&(1..=nodes).map(share).collect::<Vec<_>>(), from, until).await?
+                (1..=nodes).map(share).collect()
             }
         };
+        let bars = LimitBars::before(until, &limit.rule);
+        let permits = match bars {
+            Some(bars) => store.permit_seconds(&names, bars.from, bars.until).await?,
+            None => Vec::new(),
+        };
         let window = match limit.placement {
-            Placement::Shared if is_numbered => store.newest_window(name).await?,
+            Placement::Shared if limit.rule.window().is_some() => store.newest_window(name).await?,
             Placement::Shared | Placement::LocalShare { .. } => None,
         };
-        read.push(LimitMinutes { limit: Arc::clone(limit), permits, window });
+        read.push(LimitMinutes { limit: Arc::clone(limit), bars, permits, window });
     }
     let filter = EventFilter { limit: EVENTS, ..of_channel(channel) };
     let events = store.events(&filter).await?.events;

@@ -1,15 +1,16 @@
 //! The last minutes of a channel: its permits against each limit, and how its requests ended.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use maud::{Markup, html};
 
 use super::super::chart::{Chart, Line, Series, bars};
-use super::super::parts::{PerUnit, cell, clock, count, foreign, head, rounded, whole};
+use super::super::limit_bars::LimitBars;
+use super::super::parts::{PerUnit, cell, clock, count, foreign, head, rounded, span, whole};
 use super::super::watch::{LimitMinutes, MINUTES, Minutes, moment};
 use super::spans::spans;
 use crate::desk::channel::ChannelStatus;
-use crate::limiter::Rule;
 
 /// The outcomes in the order in which they are drawn, from the bottom, with the name for people.
 const OUTCOMES: [(&str, &str); 6] = [
@@ -28,29 +29,22 @@ pub(super) fn charts(minutes: &Minutes) -> Markup {
     }
 }
 
-/// The length of one bar in seconds: a bar counts whole spans of the limit. `None` where the minutes are too short.
-fn seconds_per_bar(rule: &Rule) -> Option<i64> {
-    let seconds = i64::try_from(rule.per.as_millis().div_ceil(1000)).unwrap_or(i64::MAX).max(1);
-    (seconds <= MINUTES * 60).then_some(seconds)
-}
-
 fn permits(minutes: &Minutes, of: &LimitMinutes) -> Option<Markup> {
     let (rule, name) = (&of.limit.rule, of.limit.name.as_str());
-    let seconds = seconds_per_bar(rule)?;
-    // A bar begins where a span begins, so that a fixed window is one bar.
-    let until = minutes.until - minutes.until.rem_euclid(seconds);
-    let from = (until - MINUTES * 60).div_euclid(seconds) * seconds;
+    let bars_of_limit = of.bars?;
+    let LimitBars { from, until, seconds_per_bar: seconds } = bars_of_limit;
     let sum = |of_second: fn(&crate::store::PermitSecond) -> u64| {
         bars(of.permits.iter().map(|one| (one.second, of_second(one))), from, until, seconds)
     };
     let (refunds, others) = (sum(|one| one.refunds), sum(|one| one.others));
     let allowed = f64::from(rule.permits) * seconds as f64 / rule.per.as_secs_f64();
-    let span = if seconds == 1 { "second".to_owned() } else { format!("{seconds} s") };
+    let all = span(Duration::from_secs(bars_of_limit.seconds()));
+    let one = if seconds == 1 { "second".to_owned() } else { format!("{seconds} s") };
     let both: Vec<u64> = refunds.iter().zip(&others).map(|(refunds, others)| refunds + others).collect();
     let (most, total) = (both.iter().max().copied().unwrap_or(0), both.iter().sum::<u64>());
     let mean = total as f64 / both.len().max(1) as f64;
     let label = format!(
-        "Limit {name}: {} in the last {MINUTES} minutes; at most {} of {} in one {span}, {} on average",
+        "Limit {name}: {} in the last {all}; at most {} of {} in one {one}, {} on average",
         count(total, "permit"),
         whole(most),
         rounded(allowed),
@@ -69,13 +63,13 @@ fn permits(minutes: &Minutes, of: &LimitMinutes) -> Option<Markup> {
             at,
         });
     }
-    let unit = format!("permits in a {span}");
+    let unit = format!("permits in a {one}");
     let spans = spans(minutes, from, until);
     let chart = Chart { label, unit, from, seconds_per_bar: seconds, series, lines, spans };
     Some(html! {
         h3 { "Permits of limit " (name) }
         p {
-            strong { (whole(most)) " of " (rounded(allowed)) } " permits in the fullest " (span) " of the last " (MINUTES) " minutes; "
+            strong { (whole(most)) " of " (rounded(allowed)) } " permits in the fullest " (one) " of the last " (all) "; "
             strong { (rounded(mean)) " of " (rounded(allowed)) } " on average, which is " (percent(mean, allowed)) "."
         }
         (chart.draw())
