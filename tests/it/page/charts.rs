@@ -54,3 +54,17 @@ async fn a_chart_counts_every_permit_of_windows_of_a_minute_and_longer() {
         assert!(page.contains(&words), "`{words}` is missing: {page}");
     }
 }
+
+#[tokio::test]
+async fn a_limit_whose_span_is_no_whole_number_of_seconds_is_kept_on_its_chart() {
+    let page = page_of_used_up(&[300, 1_500, 2_500, 7_777]).await;
+    for (ms, windows, bar, all) in
+        [(300, 10, "3 s", "15\u{a0}min"), (1_500, 2, "3 s", "15\u{a0}min"), (2_500, 2, "5 s", "15\u{a0}min")]
+    {
+        let words = used_up(ms, windows * PERMITS, bar, all);
+        assert!(page.contains(&words), "`{words}` is missing: {page}");
+    }
+    // Two of these windows begin in some bars, and one in the others.
+    let (_, odd) = page.split_once("<h3>Permits of limit w7777</h3>").unwrap();
+    assert!(odd.starts_with("<p><strong>6 of 6</strong> permits in the fullest 8 s"), "{page}");
+}

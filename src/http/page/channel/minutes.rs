@@ -6,7 +6,7 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use super::super::chart::{Chart, Line, Series, bars};
-use super::super::limit_bars::LimitBars;
+use super::super::limit_bars::{LimitBars, most_permits};
 use super::super::parts::{PerUnit, cell, clock, count, foreign, head, rounded, span, whole};
 use super::super::watch::{LimitMinutes, MINUTES, Minutes, moment};
 use super::spans::spans;
@@ -37,31 +37,32 @@ fn permits(minutes: &Minutes, of: &LimitMinutes) -> Option<Markup> {
         bars(of.permits.iter().map(|one| (one.second, of_second(one))), from, until, seconds)
     };
     let (refunds, others) = (sum(|one| one.refunds), sum(|one| one.others));
-    let allowed = f64::from(rule.permits) * seconds as f64 / rule.per.as_secs_f64();
+    let limit = most_permits(rule, seconds.unsigned_abs());
+    let burst = rule.algorithm.burst().map(u64::from);
+    let allowed = limit + burst.unwrap_or(0);
     let all = span(Duration::from_secs(bars_of_limit.seconds()));
     let one = if seconds == 1 { "second".to_owned() } else { format!("{seconds} s") };
     let both: Vec<u64> = refunds.iter().zip(&others).map(|(refunds, others)| refunds + others).collect();
     let (most, total) = (both.iter().max().copied().unwrap_or(0), both.iter().sum::<u64>());
-    let mean = total as f64 / both.len().max(1) as f64;
+    let of_each = |sum: u64| sum as f64 / both.len().max(1) as f64;
+    let mean = of_each(total);
+    let mean_allowed = of_each(most_permits(rule, bars_of_limit.seconds()) + burst.unwrap_or(0));
     let label = format!(
         "Limit {name}: {} in the last {all}; at most {} of {} in one {one}, {} on average",
         count(total, "permit"),
         whole(most),
-        rounded(allowed),
+        whole(allowed),
         rounded(mean)
     );
     let mut series = vec![Series { name: "permits for refunds".to_owned(), class: "refunds", bars: refunds }];
     if others.iter().any(|number| *number > 0) {
         series.push(Series { name: "permits for other services".to_owned(), class: "others", bars: others });
     }
-    let mut lines = vec![Line { name: format!("limit: {}", rule.describe()), class: "limit", at: allowed }];
-    if let Some(burst) = rule.algorithm.burst() {
-        let at = allowed + f64::from(burst);
-        lines.push(Line {
-            name: format!("limit with its burst of {}", whole(burst.into())),
-            class: "burst",
-            at,
-        });
+    let name_of_limit = format!("limit: {}", rule.describe());
+    let mut lines = vec![Line { name: name_of_limit, class: "limit", at: limit as f64 }];
+    if let Some(burst) = burst {
+        let name_with_burst = format!("limit with its burst of {}", whole(burst));
+        lines.push(Line { name: name_with_burst, class: "burst", at: allowed as f64 });
     }
     let unit = format!("permits in a {one}");
     let spans = spans(minutes, from, until);
@@ -69,8 +70,8 @@ fn permits(minutes: &Minutes, of: &LimitMinutes) -> Option<Markup> {
     Some(html! {
         h3 { "Permits of limit " (name) }
         p {
-            strong { (whole(most)) " of " (rounded(allowed)) } " permits in the fullest " (one) " of the last " (all) "; "
-            strong { (rounded(mean)) " of " (rounded(allowed)) } " on average, which is " (percent(mean, allowed)) "."
+            strong { (whole(most)) " of " (whole(allowed)) } " permits in the fullest " (one) " of the last " (all) "; "
+            strong { (rounded(mean)) " of " (rounded(mean_allowed)) } " on average, which is " (percent(mean, mean_allowed)) "."
         }
         (chart.draw())
         (table(&chart, allowed))
@@ -82,7 +83,7 @@ fn percent(part: f64, whole: f64) -> String {
 }
 
 /// The same minute by minute, for people who do not see the chart.
-fn table(chart: &Chart, allowed: f64) -> Markup {
+fn table(chart: &Chart, allowed: u64) -> Markup {
     let per_minute = usize::try_from(60 / chart.seconds_per_bar.min(60)).unwrap_or(1).max(1);
     let all: Vec<u64> = (0..chart.series.first().map_or(0, |series| series.bars.len()))
         .map(|nth| chart.series.iter().map(|series| series.bars[nth]).sum())
@@ -98,7 +99,7 @@ fn table(chart: &Chart, allowed: f64) -> Markup {
                         tr {
                             th scope="row" { (clock(moment(chart.from + i64::try_from(nth).unwrap_or(0) * seconds))) }
                             td { (whole(bars.iter().sum())) }
-                            td { (whole(bars.iter().max().copied().unwrap_or(0))) " of " (rounded(allowed)) }
+                            td { (whole(bars.iter().max().copied().unwrap_or(0))) " of " (whole(allowed)) }
                         }
                     }
                 }
