@@ -11,6 +11,7 @@ use super::connections::Ask;
 use super::journal::{Evidence, read_evidence};
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, statement};
+use super::node_report::ReportedBank;
 use super::{Doing, Store, StoreError, timestamp};
 use crate::caller::Names;
 use crate::refund::{Refund, RefundId};
@@ -66,27 +67,12 @@ pub struct NodeRow {
     pub redis_trouble: Option<String>,
 }
 
-/// What one living node sees of a channel's bank.
+/// What one living node reports of a channel and its bank.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BankOfNode {
     pub node: String,
     pub channel: String,
-    pub unreachable: Option<String>,
-    pub unreachable_to_ask: Option<String>,
-    pub blocked: Option<String>,
-    pub permits_lapse: Option<String>,
-    pub lateness_too_small: Option<String>,
-    pub set_up_ms: Option<f64>,
-    pub round_trip_ms: Option<f64>,
-    pub round_trip_variation_ms: Option<f64>,
-    /// From the first byte of a request to the end of the answer: half of the answers took no longer, and 95 in a hundred.
-    pub bank_p50_ms: Option<f64>,
-    pub bank_p95_ms: Option<f64>,
-    /// What keeps the channel from sending faster on this node, its share of the last seconds, how many they are, and the limit.
-    pub binds: Option<String>,
-    pub binds_share: Option<f64>,
-    pub binds_over_seconds: Option<u32>,
-    pub binds_limit: Option<String>,
+    pub report: ReportedBank,
 }
 
 const PERMIT_SECONDS: &str = "
@@ -148,16 +134,11 @@ const NODES: &str = "
            seen_at > now() - interval '4 seconds' as lives, standing ->> 'redis' as redis_trouble
       from refundd.nodes order by seen_at > now() - interval '4 seconds' desc, nullif(started_at, seen_at) nulls last, node";
 
+// A newer node may report its banks in another form than an object.
 const BANKS: &str = "
-    select split_part(n.node, '#', 1) as node, b.key as channel, b.value ->> 'unreachable' as unreachable,
-           b.value ->> 'unreachable_to_ask' as unreachable_to_ask, b.value ->> 'blocked' as blocked,
-           b.value ->> 'permits_lapse' as permits_lapse, b.value ->> 'lateness_too_small' as lateness_too_small,
-           (b.value ->> 'set_up_ms')::float8 as set_up_ms, (b.value ->> 'round_trip_ms')::float8 as round_trip_ms,
-           (b.value ->> 'round_trip_variation_ms')::float8 as round_trip_variation_ms,
-           (b.value ->> 'bank_p50_ms')::float8 as bank_p50_ms, (b.value ->> 'bank_p95_ms')::float8 as bank_p95_ms,
-           b.value ->> 'binds' as binds, (b.value ->> 'binds_share')::float8 as binds_share,
-           (b.value ->> 'binds_over_seconds')::integer as binds_over_seconds, b.value ->> 'binds_limit' as binds_limit
-      from refundd.nodes n, jsonb_each(coalesce(n.standing -> 'banks', '{}')) b
+    select split_part(n.node, '#', 1) as node, b.key as channel, b.value as report
+      from refundd.nodes n
+     cross join jsonb_each(case when jsonb_typeof(n.standing -> 'banks') = 'object' then n.standing -> 'banks' else '{}' end) b
      where n.seen_at > now() - interval '4 seconds'
        and (b.key = $1 or ($1::text is null
             and b.value ?| array['unreachable', 'unreachable_to_ask', 'blocked', 'permits_lapse', 'lateness_too_small']))
@@ -275,26 +256,11 @@ impl Store {
     pub async fn banks(&self, channel: Option<&str>) -> Result<Vec<BankOfNode>, StoreError> {
         let rows = sqlx::query(BANKS).bind(channel).all(&self.db.patient()).await;
         let rows = rows.doing("read what nodes see of banks")?;
-        Ok(rows
-            .iter()
-            .map(|row| BankOfNode {
-                node: row.get("node"),
-                channel: row.get("channel"),
-                unreachable: row.get("unreachable"),
-                unreachable_to_ask: row.get("unreachable_to_ask"),
-                blocked: row.get("blocked"),
-                permits_lapse: row.get("permits_lapse"),
-                lateness_too_small: row.get("lateness_too_small"),
-                set_up_ms: row.get("set_up_ms"),
-                round_trip_ms: row.get("round_trip_ms"),
-                round_trip_variation_ms: row.get("round_trip_variation_ms"),
-                bank_p50_ms: row.get("bank_p50_ms"),
-                bank_p95_ms: row.get("bank_p95_ms"),
-                binds: row.get("binds"),
-                binds_share: row.get("binds_share"),
-                binds_over_seconds: row.get::<Option<i32>, _>("binds_over_seconds").map(i32::unsigned_abs),
-                binds_limit: row.get("binds_limit"),
-            })
-            .collect())
+        let read = |row: &PgRow| BankOfNode {
+            node: row.get("node"),
+            channel: row.get("channel"),
+            report: ReportedBank::read(&row.get("report")),
+        };
+        Ok(rows.iter().map(read).collect())
     }
 }

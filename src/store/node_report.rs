@@ -91,6 +91,14 @@ impl NodeReport {
     }
 }
 
+impl ReportedBank {
+    /// Reads what a report says of one bank. What a newer node writes in another form counts as missing, the whole bank with it.
+    #[must_use]
+    pub fn read(member: &Value) -> ReportedBank {
+        lenient(member)
+    }
+}
+
 fn lenient<T: Default + DeserializeOwned>(member: &Value) -> T {
     T::deserialize(member).unwrap_or_default()
 }

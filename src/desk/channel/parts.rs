@@ -113,17 +113,13 @@ impl BindsSeen {
         BindsSeen { binds: reading.binds, share: reading.share, over_seconds, limit }
     }
 
-    /// As a node's report says it about one bank.
-    pub(super) fn read(bank: &ReportedBank) -> Option<Self> {
-        let limit = bank.binds_limit.clone();
-        BindsSeen::named(bank.binds.as_deref()?, bank.binds_share, bank.binds_over_seconds, limit)
-    }
-
-    /// From the texts of a node's report; `None` for a kind of another version.
-    pub fn named(binds: &str, share: Option<f64>, over: Option<u32>, limit: Option<String>) -> Option<Self> {
-        // An older node says nothing, and its shares are of a minute.
-        let over_seconds = MeterReading::over(over.map_or(u64::MAX, u64::from));
-        Some(BindsSeen { binds: Binds::named(binds)?, share: share.unwrap_or(0.0), over_seconds, limit })
+    /// As a node's report says it about one bank; `None` if nothing binds there, and for a kind of another version.
+    pub fn read(bank: &ReportedBank) -> Option<Self> {
+        // An older node does not say the seconds, and its shares are of a minute.
+        let over_seconds = MeterReading::over(bank.binds_over_seconds.map_or(u64::MAX, u64::from));
+        let binds = Binds::named(bank.binds.as_deref()?)?;
+        let share = bank.binds_share.unwrap_or(0.0);
+        Some(BindsSeen { binds, share, over_seconds, limit: bank.binds_limit.clone() })
     }
 
     /// The part of a whole minute, so that the first seconds of a node do not outweigh a minute of another one.

@@ -26,7 +26,7 @@ use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
 use crate::desk::channel::{BindsSeen, ChannelStatus, meaning};
 use crate::refund::State as RefundState;
-use crate::store::{BankStatus, SuspendedBy, Suspension};
+use crate::store::{BankOfNode, BankStatus, SuspendedBy, Suspension};
 
 /// `GET /channels/{name}`.
 pub(in crate::http) async fn show(
@@ -50,16 +50,7 @@ pub(in crate::http) async fn show(
     let Some(mut status) = statuses(&api.node, std::iter::once(census)).pop() else {
         return Err(no_such_channel());
     };
-    let seen = minutes.banks.iter();
-    let seen = seen.filter_map(|bank| {
-        BindsSeen::named(
-            bank.binds.as_deref()?,
-            bank.binds_share,
-            bank.binds_over_seconds,
-            bank.binds_limit.clone(),
-        )
-    });
-    status.note_binds(seen.collect());
+    status.note_binds(minutes.banks.iter().filter_map(|bank| BindsSeen::read(&bank.report)).collect());
     let notice = notice(&api, &said, Some(name.as_str()), suspensions).await?;
     let pause = suspensions.iter().find(|one| one.by == SuspendedBy::Person);
     let body = html! {
@@ -206,14 +197,15 @@ fn banks(minutes: &Minutes) -> Markup {
             table.stack role="table" {
                 (head("What each node sees of the bank", &names))
                 tbody role="rowgroup" {
-                    @for bank in &minutes.banks {
+                    @for BankOfNode { node, report, .. } in &minutes.banks {
+                        @let bank = &report.status;
                         tr role="row" {
-                            th scope="row" role="rowheader" { (foreign(&bank.node)) }
+                            th scope="row" role="rowheader" { (foreign(node)) }
                             (cell("What binds it there", &html! {
-                                @match &bank.binds {
+                                @match &report.binds {
                                     Some(kind) => {
-                                        (kind) @if let Some(limit) = &bank.binds_limit { " " (limit) }
-                                        @if let Some(share) = bank.binds_share { span.at { " " (percent(share, bank.binds_over_seconds)) } }
+                                        (kind) @if let Some(limit) = &report.binds_limit { " " (limit) }
+                                        @if let Some(share) = report.binds_share { span.at { " " (percent(share, report.binds_over_seconds)) } }
                                     }
                                     None => span.none { "nothing" }
                                 }

@@ -17,7 +17,9 @@ use crate::store::{BankOfNode, ChannelCensus};
 fn of(census: &ChannelCensus, cluster: &Cluster) -> Standing {
     let banks = cluster.banks.get(&census.channel).map_or(&[][..], Vec::as_slice);
     let redis_is_away = cluster.nodes.iter().any(|node| node.lives && node.redis_trouble.is_some());
-    let trouble = |bank: &BankOfNode| Standing::of_node(bank.unreachable.as_deref(), bank.blocked.as_deref());
+    let trouble = |BankOfNode { report, .. }: &BankOfNode| {
+        Standing::of_node(report.status.unreachable.as_deref(), report.status.blocked.as_deref())
+    };
     Standing::of(census).with_nodes(Standing::of_nodes(banks.iter().map(trouble), redis_is_away))
 }
 
@@ -73,7 +75,8 @@ pub(super) fn reasons(
         let waits = if waiting == 1 { " waits" } else { " wait" };
         reasons.push(html! { a href=(path) { (count(waiting, "refund")) (waits) " for a person" } });
     }
-    for bank in banks {
+    for BankOfNode { node, report, .. } in banks {
+        let bank = &report.status;
         let texts = [
             ("cannot reach the bank: failed to ", bank.unreachable.as_deref()),
             ("cannot reach the bank for inquiries: failed to ", bank.unreachable_to_ask.as_deref()),
@@ -86,7 +89,7 @@ pub(super) fn reasons(
         ];
         for (what, why) in texts {
             if let Some(why) = why {
-                reasons.push(html! { "Node " (bank.node) " " (what) (foreign(why)) });
+                reasons.push(html! { "Node " (node) " " (what) (foreign(why)) });
             }
         }
     }
@@ -123,9 +126,8 @@ mod tests {
             ..NodeRow::default()
         };
         let bank = |(name, report): &(String, NodeReport)| {
-            let BankStatus { unreachable, blocked, .. } = report.banks["acme"].status.clone();
             let (node, channel) = (name.clone(), "acme".to_owned());
-            BankOfNode { node, channel, unreachable, blocked, ..BankOfNode::default() }
+            BankOfNode { node, channel, report: report.banks["acme"].clone() }
         };
         let banks = HashMap::from([("acme".to_owned(), reports.iter().map(bank).collect())]);
         Cluster { nodes: reports.iter().map(node).collect(), banks }

@@ -145,3 +145,30 @@ async fn a_list_says_that_it_shows_the_last_lines_of_a_refund_alone_and_that_it_
     assert!(row(2).contains(" of the journal<span"), "{review}");
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_report_of_another_form_hides_no_page_and_no_other_node() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    for (name, standing) in [
+        ("b#1", r#"{"banks": {"acme": {"unreachable": "connect: refused", "bank_p50_ms": "12 ms"}}}"#),
+        ("c#1", r#"{"banks": {"acme": {"unreachable": "no route", "binds_over_seconds": 1.5}}}"#),
+        ("d#1", r#"{"banks": ["unreachable"]}"#),
+        ("e#1", r#"{"banks": {"acme": {"unreachable": "connect: timed out", "bank_p50_ms": 12}}}"#),
+    ] {
+        let insert = "insert into refundd.nodes (node, version, channels, config_digest, standing)";
+        scratch.sql(&format!("{insert} values ('{name}', '0', '{{acme}}', 'd', '{standing}')")).await;
+    }
+    until("the page says what the node reports whose report is well", async || {
+        scratch.sql("update refundd.nodes set seen_at = now()").await;
+        for path in ["/", "/nodes"] {
+            assert_eq!(see(&node, path).await.status, 200, "{path}");
+        }
+        let page = see(&node, "/channels/acme").await;
+        assert_eq!(page.status, 200, "{page:?}");
+        page.text.contains("Node e cannot reach the bank: failed to <bdi>connect: timed out</bdi>")
+            && page.text.contains("12 ms")
+    })
+    .await;
+    node.stop().await;
+}
