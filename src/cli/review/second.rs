@@ -12,7 +12,7 @@ use crate::cli::{By, check_text};
 use crate::one_by_one::OneByOne;
 use crate::refund::ProposalId;
 use crate::refund::text::shown;
-use crate::store::{Approved, Proposal, SecondOpinion, Store, Withdrawn};
+use crate::store::{Approved, Proposal, SecondOpinion, Store, StoreError, Withdrawn};
 
 /// The proposals, and the person's words about them.
 #[derive(Debug, clap::Args)]
@@ -49,69 +49,66 @@ pub(super) async fn approve(args: &Args, store: &Store) -> anyhow::Result<ExitCo
              was changed"
         );
     }
-    let (mut undone, mut all, mut not_made) = (0, OneByOne::default(), Vec::new());
-    for (id, seen) in named {
+    answer_each(named, async |id, seen| {
         let opinion = SecondOpinion { id: ProposalId(id), why, who: &who };
-        let approved = match all.make(store.approve(&opinion, seen.unwrap_or_default())).await {
-            Ok(approved) => approved,
-            Err(why) => {
-                not_made.push((id, why));
-                continue;
-            }
-        };
-        let trouble = match approved {
+        store.approve(&opinion, seen.unwrap_or_default()).await.map(|approved| match approved {
             Approved::Done(refund, _) => {
-                println!("Refund {} ({}) is {} now.", refund.id, shown(&refund.refund_ref), refund.state);
-                continue;
+                Ok(format!("Refund {} ({}) is {} now.", refund.id, shown(&refund.refund_ref), refund.state))
             }
-            Approved::Changed(refund, proposal) if refund.version != proposal.version => format!(
+            Approved::Changed(refund, proposal) if refund.version != proposal.version => Err(format!(
                 "proposal {id} is void: refund {} has changed since it was made, and is {} at version {} now; \
                  look again: refundd review show {}",
                 refund.id, refund.state, refund.version, refund.id
-            ),
-            Approved::Changed(refund, _) => format!(
+            )),
+            Approved::Changed(refund, _) => Err(format!(
                 "proposal {id} is about refund {}, which is {} at version {}, and not at the version that you name; \
                  look again: refundd review show {}",
                 refund.id, refund.state, refund.version, refund.id
-            ),
+            )),
             Approved::SamePerson(proposal) => {
-                format!("{} made proposal {id}; another person must approve it", shown(&proposal.by))
+                Err(format!("{} made proposal {id}; another person must approve it", shown(&proposal.by)))
             }
             Approved::Expired(_) => {
-                format!("proposal {id} has expired; look at the refund again, and decide anew")
+                Err(format!("proposal {id} has expired; look at the refund again, and decide anew"))
             }
-            Approved::Ended(proposal) => has_ended(&proposal),
-            Approved::NoSuchProposal => format!("there is no proposal {id}"),
-        };
-        undone += 1;
-        eprintln!("refundd: {trouble}; nothing was changed");
-    }
-    tell_not_made("proposal", all, &not_made)?;
-    Ok(if undone + not_made.len() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            Approved::Ended(proposal) => Err(has_ended(&proposal)),
+            Approved::NoSuchProposal => Err(format!("there is no proposal {id}")),
+        })
+    })
+    .await
 }
 
 pub(super) async fn withdraw(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
     let (who, why) = args.words()?;
-    let (mut undone, mut all, mut not_made) = (0, OneByOne::default(), Vec::new());
-    for (id, _) in read_proposals(&args.proposals)? {
+    answer_each(read_proposals(&args.proposals)?, async |id, _| {
         let opinion = SecondOpinion { id: ProposalId(id), why, who: &who };
-        let withdrawn = match all.make(store.withdraw(&opinion)).await {
-            Ok(withdrawn) => withdrawn,
-            Err(why) => {
-                not_made.push((id, why));
-                continue;
-            }
-        };
-        let trouble = match withdrawn {
+        store.withdraw(&opinion).await.map(|withdrawn| match withdrawn {
             Withdrawn::Done(proposal) => {
-                println!("Proposal {id} about refund {} is withdrawn.", proposal.refund_id);
-                continue;
+                Ok(format!("Proposal {id} about refund {} is withdrawn.", proposal.refund_id))
             }
-            Withdrawn::Ended(proposal) => has_ended(&proposal),
-            Withdrawn::NoSuchProposal => format!("there is no proposal {id}"),
-        };
-        undone += 1;
-        eprintln!("refundd: {trouble}; nothing was changed");
+            Withdrawn::Ended(proposal) => Err(has_ended(&proposal)),
+            Withdrawn::NoSuchProposal => Err(format!("there is no proposal {id}")),
+        })
+    })
+    .await
+}
+
+/// Answers proposals one by one, and prints what became of each. The inner result of `answer` says for people what is done now,
+/// or why nothing was changed.
+async fn answer_each(
+    proposals: Vec<(i64, Option<i32>)>,
+    answer: impl AsyncFn(i64, Option<i32>) -> Result<Result<String, String>, StoreError>,
+) -> anyhow::Result<ExitCode> {
+    let (mut undone, mut all, mut not_made) = (0, OneByOne::default(), Vec::new());
+    for (id, seen) in proposals {
+        match all.make(answer(id, seen)).await {
+            Ok(Ok(done)) => println!("{done}"),
+            Ok(Err(trouble)) => {
+                undone += 1;
+                eprintln!("refundd: {trouble}; nothing was changed");
+            }
+            Err(why) => not_made.push((id, why)),
+        }
     }
     tell_not_made("proposal", all, &not_made)?;
     Ok(if undone + not_made.len() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
