@@ -14,6 +14,7 @@ mod decision;
 pub(super) mod events;
 mod form;
 mod limit_bars;
+mod list;
 mod moments;
 pub(super) mod nodes;
 mod notice;

@@ -7,13 +7,13 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::named_channel::in_filter;
 use super::super::proposals::{OpinionResult, OpinionResults, carry_out, read_approvals, read_withdrawals};
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
+use super::list::{ListQuery, MOST};
 use super::parts::{cell, count, foreign, head, news, state, time, whole};
 use super::story;
 use super::{Page, Tab};
@@ -22,31 +22,21 @@ use crate::refund::draft::FieldError;
 use crate::refund::{ProposalId, RefundId};
 use crate::store::{Evidence, ProposalFilter, WaitingProposal};
 
-/// Proposals on one page.
-const MOST: u32 = 50;
 const NAMES: [&str; 6] =
     ["Choose", "Refund", "Amount", "Channel", "The decision, and the evidence", "Why two people"];
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(in crate::http) struct Wanted {
-    channel: String,
-    /// Only proposals with a higher id.
-    after: i64,
-}
 
 /// `GET /approvals`.
 pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
     key: FormKey,
-    query: Result<Query<Wanted>, QueryRejection>,
+    query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(wanted) = query?;
     let channel = in_filter(&api, &who, &wanted.channel).await?;
     let filter = ProposalFilter {
         channel,
-        after: (wanted.after > 0).then_some(ProposalId(wanted.after)),
+        after: wanted.after().map(ProposalId),
         limit: MOST,
         ..ProposalFilter::of(who.channels())
     };
@@ -80,7 +70,7 @@ pub(in crate::http) async fn show(
                 }
             }
         } @else { (table(&proposals, &evidence, false)) }
-        (pager(&wanted, &proposals))
+        (wanted.pager("/approvals", "decisions", proposals.iter().map(|one| one.proposal.id.0)))
         p { a href="/review" { "To the refunds in review" } }
     };
     Ok(key.keep(Page::new(Tab::Review, "Approvals", &who, body).every(10)))
@@ -140,24 +130,6 @@ fn row(one: &WaitingProposal, evidence: &[Evidence], may_answer: bool) -> Markup
                 (proposal.needed_for.why())
                 @if let Some(at) = proposal.expires_at { p.small { "It can be approved until " (time(at)) "." } }
             }))
-        }
-    }
-}
-
-fn pager(wanted: &Wanted, proposals: &[WaitingProposal]) -> Markup {
-    let link = |after: i64| {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        query.append_pair("channel", &wanted.channel).append_pair("after", &after.to_string());
-        format!("/approvals?{}", query.finish())
-    };
-    let is_full = u32::try_from(proposals.len()).is_ok_and(|proposals| proposals >= MOST);
-    let last = proposals.last().filter(|_| is_full);
-    html! {
-        @if wanted.after > 0 || last.is_some() {
-            nav.pager aria-label="Pages of decisions" {
-                @if wanted.after > 0 { a href=(link(0)) { "To the oldest decisions" } }
-                @if let Some(last) = last { a rel="next" href=(link(last.proposal.id.0)) { "More decisions" } }
-            }
         }
     }
 }

@@ -9,12 +9,12 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
-use serde::Deserialize;
 
 use super::super::named_channel::in_filter;
 use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::FormKey;
+use super::list::{ListQuery, MOST};
 use super::parts::{cell, count, foreign, head, news, reason, span, state, time};
 use super::story::{self, is_cut};
 use super::watch::patience;
@@ -24,8 +24,6 @@ use crate::refund::{Refund, RefundId, State as RefundState};
 use crate::store::{Evidence, ProposalFilter, ReviewFilter, WaitingProposal};
 pub(in crate::http) use decide::decide;
 
-/// Refunds on one page.
-const MOST: u32 = 50;
 const NAMES: [&str; 7] = [
     "Choose",
     "Refund",
@@ -38,29 +36,17 @@ const NAMES: [&str; 7] = [
 /// A list with its evidence costs more than another page, so it is read less often.
 const EVERY: u32 = 10;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(in crate::http) struct Wanted {
-    channel: String,
-    /// Only refunds with a higher id.
-    after: i64,
-}
-
 /// `GET /review`.
 pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
     key: FormKey,
-    query: Result<Query<Wanted>, QueryRejection>,
+    query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(wanted) = query?;
     let channel = in_filter(&api, &who, &wanted.channel).await?;
-    let filter = ReviewFilter {
-        channel,
-        channels: who.channels(),
-        after: (wanted.after > 0).then_some(RefundId(wanted.after)),
-        most: MOST,
-    };
+    let filter =
+        ReviewFilter { channel, channels: who.channels(), after: wanted.after().map(RefundId), most: MOST };
     let census = api.census.read(&api.node, patience(api.census.has_value())).await?;
     let waiting: Vec<(&str, u64)> = census
         .iter()
@@ -115,7 +101,7 @@ pub(in crate::http) async fn show(
                 }
             }
         } @else { (list.table(false)) }
-        (pager(&wanted, &refunds))
+        (wanted.pager("/review", "refunds", refunds.iter().map(|refund| refund.id.0)))
     };
     Ok(key.keep(Page::new(Tab::Review, "Review", &who, body).every(EVERY)))
 }
@@ -207,24 +193,4 @@ fn in_review_since(evidence: &[Evidence]) -> Option<Timestamp> {
 
 fn ended(one: &Evidence) -> Option<Timestamp> {
     one.finished_at.or(one.started_at)
-}
-
-fn pager(wanted: &Wanted, refunds: &[Refund]) -> Markup {
-    let link = |after: i64| {
-        let query = form_urlencoded::Serializer::new(String::new())
-            .append_pair("channel", &wanted.channel)
-            .append_pair("after", &after.to_string())
-            .finish();
-        format!("/review?{query}")
-    };
-    let is_full = u32::try_from(refunds.len()).is_ok_and(|refunds| refunds >= MOST);
-    let last = refunds.last().filter(|_| is_full);
-    html! {
-        @if wanted.after > 0 || last.is_some() {
-            nav.pager aria-label="Pages of refunds" {
-                @if wanted.after > 0 { a href=(link(0)) { "To the first refunds" } }
-                @if let Some(last) = last { a rel="next" href=(link(last.id.0)) { "More refunds" } }
-            }
-        }
-    }
 }
