@@ -1,12 +1,11 @@
 //! `GET /v1/changes`: what became of refunds, oldest first, for programs that follow it with a cursor.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::query::{self, Pairs, read_each};
+use super::query::{self, Pairs, Parameters, read_each};
 use super::{Api, Json, Problem, Who, named_channel};
 use crate::caller::Names;
 use crate::refund::draft::FieldError;
@@ -45,9 +44,8 @@ enum After {
 pub(super) async fn list(
     State(api): State<Api>,
     who: Who,
-    query: Result<Query<Pairs>, QueryRejection>,
+    Parameters(pairs): Parameters<Pairs>,
 ) -> Result<Json<ChangeList>, Problem> {
-    let Query(pairs) = query?;
     let (after, filter) = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let place_of_list = api.lists.place(&who).await;
@@ -136,6 +134,7 @@ fn read(after: &mut After, filter: &mut ChangeFilter, name: &str, text: &str) ->
 
 #[cfg(test)]
 mod tests {
+    use axum::extract::Query;
     use jiff::Timestamp;
 
     use super::*;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use serde::Serialize;
 
-use super::query::{self, Pairs, read_each};
+use super::query::{self, Pairs, Parameters, read_each};
 use super::{Api, Json, Problem, Who, named_channel};
 use crate::caller::Names;
 use crate::refund::RefundId;
@@ -32,9 +31,8 @@ pub(super) struct EventList {
 pub(super) async fn list(
     State(api): State<Api>,
     who: Who,
-    query: Result<Query<Pairs>, QueryRejection>,
+    Parameters(pairs): Parameters<Pairs>,
 ) -> Result<Json<EventList>, Problem> {
-    let Query(pairs) = query?;
     let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let node = api.node.clone();
@@ -78,6 +76,8 @@ fn read(filter: &mut EventFilter, name: &str, text: &str) -> Result<(), String> 
 
 #[cfg(test)]
 mod tests {
+    use axum::extract::Query;
+
     use super::*;
 
     fn parsed(query: &str) -> Result<EventFilter, Vec<FieldError>> {

@@ -1,12 +1,11 @@
 //! Shows one refund, and lists refunds.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::query::{self, Pairs, read_each};
+use super::query::{self, Pairs, Parameters, read_each};
 use super::{Api, Json, Problem, Who, named_channel};
 use crate::caller::Names;
 use crate::refund::draft::FieldError;
@@ -46,9 +45,8 @@ pub(super) async fn refund_of(api: &Api, who: &Who, id: RefundId) -> Result<Refu
 pub(super) async fn list(
     State(api): State<Api>,
     who: Who,
-    query: Result<Query<Pairs>, QueryRejection>,
+    Parameters(pairs): Parameters<Pairs>,
 ) -> Result<Json<RefundList>, Problem> {
-    let Query(pairs) = query?;
     let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let place = api.lists.place(&who).await;
@@ -134,6 +132,7 @@ fn read(filter: &mut Filter, name: &str, text: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use axum::extract::Query;
     use axum::http::StatusCode;
 
     use super::*;

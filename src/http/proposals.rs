@@ -3,8 +3,7 @@
 //! [`super::review`] takes the decisions. Whether the second person is another one is checked by the database, where the
 //! journal is written.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -12,7 +11,7 @@ mod result;
 
 pub(super) use self::result::{OpinionResult, OpinionResults};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
-use super::query::{self, Pairs, read_each};
+use super::query::{self, Pairs, Parameters, read_each};
 use super::{Api, Json, Problem, Who, json, named_channel};
 use crate::caller::Names;
 use crate::one_by_one::OneByOne;
@@ -59,9 +58,8 @@ enum Verb {
 pub(super) async fn list(
     State(api): State<Api>,
     who: Who,
-    query: Result<Query<Pairs>, QueryRejection>,
+    Parameters(pairs): Parameters<Pairs>,
 ) -> Result<Json<ProposalPage>, Problem> {
-    let Query(pairs) = query?;
     let filter = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let place = api.lists.place(&who).await;
@@ -187,6 +185,8 @@ fn filter(pairs: Pairs, channels: Names) -> Result<ProposalFilter, Vec<FieldErro
 
 #[cfg(test)]
 mod tests {
+    use axum::extract::Query;
+
     use super::*;
 
     fn parsed(query: &str) -> Result<ProposalFilter, Vec<FieldError>> {

@@ -1,11 +1,13 @@
-//! Reads the parameters of a list's query.
+//! Reads the parameters of a query.
 //!
-//! A refusal names every wrong parameter at once, so that a caller can repair all of them in one go. Each list says itself
+//! A list's refusal names every wrong parameter at once, so that a caller can repair all of them in one go. Each list says itself
 //! which parameters it knows.
 
 use std::collections::HashSet;
 
-use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Problem;
@@ -15,9 +17,18 @@ use crate::refund::draft::FieldError;
 /// A query's parameters, decoded.
 pub(super) type Pairs = Vec<(String, String)>;
 
-impl From<QueryRejection> for Problem {
-    fn from(rejection: QueryRejection) -> Problem {
-        Problem::invalid(vec![FieldError::new("query", None, rejection.body_text())])
+/// A query's parameters as a handler wants them. A query that does not have this form is refused as any other bad value is.
+#[derive(Debug)]
+pub(super) struct Parameters<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        let wrong = |text: String| Problem::invalid(vec![FieldError::new("query", None, text)]);
+        let Query(parameters) = query.map_err(|rejection| wrong(rejection.body_text()))?;
+        Ok(Parameters(parameters))
     }
 }
 

@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::super::named_channel::in_filter;
 use super::super::proposals::{OpinionResult, OpinionResults, carry_out, read_approvals, read_withdrawals};
+use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::list::{ListQuery, MOST};
@@ -30,9 +30,8 @@ pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
     key: FormKey,
-    query: Result<Query<ListQuery>, QueryRejection>,
+    Parameters(wanted): Parameters<ListQuery>,
 ) -> Result<Response, Problem> {
-    let Query(wanted) = query?;
     let channel = in_filter(&api, &who, &wanted.channel).await?;
     let filter = ProposalFilter {
         channel,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::response::Response;
 use maud::{Markup, html};
 
@@ -12,6 +12,7 @@ mod spans;
 
 use super::super::channels::statuses;
 use super::super::named_channel::{in_path, known, no_such_channel};
+use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
 use super::binds::{binds, percent};
 use super::events;
@@ -34,10 +35,9 @@ pub(in crate::http) async fn show(
     who: Who,
     key: FormKey,
     name: Result<Path<String>, PathRejection>,
-    said: Result<Query<Said>, QueryRejection>,
+    Parameters(said): Parameters<Said>,
 ) -> Result<Response, Problem> {
     let name = known(&who, &in_path(name)?)?;
-    let Query(said) = said?;
     let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
     let no_such_channel = || no_such_channel(name.as_str());
     let census = census.iter().find(|one| one.channel == name.as_str()).ok_or_else(no_such_channel)?;

@@ -1,12 +1,12 @@
 //! `GET /events`: who changed what, newest first, of all channels or of one, in a chosen time.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::super::named_channel::exists;
+use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
 use super::parts::{Tone, badge, cell, foreign, head, time, with_times};
 use super::{Page, Tab, moments};
@@ -35,9 +35,8 @@ pub(in crate::http) struct Wanted {
 pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
-    query: Result<Query<Wanted>, QueryRejection>,
+    Parameters(wanted): Parameters<Wanted>,
 ) -> Result<Page, Problem> {
-    let Query(wanted) = query?;
     let store = &api.node.store;
     let now = store.now().await?;
     let filter = filter(&wanted, now, who.channels()).map_err(Problem::invalid)?;

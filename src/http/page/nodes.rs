@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use maud::{Markup, html};
 use serde::Deserialize;
 
+use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
 use super::parts::{PerUnit, Tone, badge, cell, count, foreign, head, time, whole};
 use super::watch::Cluster;
@@ -31,9 +31,8 @@ pub(in crate::http) struct Wanted {
 pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
-    query: Result<Query<Wanted>, QueryRejection>,
+    Parameters(wanted): Parameters<Wanted>,
 ) -> Result<Page, Problem> {
-    let Query(wanted) = query?;
     let cluster = api.watch.cluster(&api.node.store).await?;
     let running = api.node.running();
     // Limits of the channels that exist for the one who asks.

@@ -3,15 +3,14 @@
 
 use std::time::Duration;
 
-use axum::extract::Query;
 use axum::extract::State;
-use axum::extract::rejection::QueryRejection;
 use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::super::channels::statuses;
+use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
 use super::binds::binds;
 use super::form::FormKey;
@@ -46,10 +45,9 @@ pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
     key: FormKey,
-    query: Result<Query<Wanted>, QueryRejection>,
-    said: Result<Query<Said>, QueryRejection>,
+    Parameters(wanted): Parameters<Wanted>,
+    Parameters(said): Parameters<Said>,
 ) -> Result<Response, Problem> {
-    let (Query(wanted), Query(said)) = (query?, said?);
     let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
     let cluster = api.watch.cluster(&api.node.store).await?;
     // Read now: who has just stopped everything wants to see that.

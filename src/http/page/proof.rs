@@ -6,14 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use maud::{Markup, html};
 use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::super::named_channel::no_such_channel;
+use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
 use super::parts::{Tone, badge, foreign, span, time, with_times};
 use super::{Page, Tab, moments};
@@ -41,9 +41,8 @@ pub(in crate::http) struct Wanted {
 pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
-    query: Result<Query<Wanted>, QueryRejection>,
+    Parameters(wanted): Parameters<Wanted>,
 ) -> Result<Page, Problem> {
-    let Query(wanted) = query?;
     let channel = wanted.channel.trim();
     let found = if channel.is_empty() { None } else { Some(prove(&api, &who, &wanted).await?) };
     let body = html! {

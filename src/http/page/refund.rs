@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::HOST;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -15,6 +14,7 @@ use serde_json::Value;
 use super::super::cancel::{carry_out, read};
 use super::super::find::named;
 use super::super::look::{Named, refund_of};
+use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::{Form, FormKey, by_field, reason_field};
@@ -41,9 +41,8 @@ pub(in crate::http) struct Wanted {
 pub(in crate::http) async fn find(
     State(api): State<Api>,
     who: Who,
-    query: Result<Query<Wanted>, QueryRejection>,
+    Parameters(Wanted { q }): Parameters<Wanted>,
 ) -> Result<Response, Problem> {
-    let Query(Wanted { q }) = query?;
     let q = q.trim();
     let found = if q.is_empty() || problem(q).is_some() {
         Vec::new()
@@ -109,10 +108,9 @@ pub(in crate::http) async fn show(
     who: Who,
     key: FormKey,
     Named(id): Named,
-    said: Result<Query<Said>, QueryRejection>,
+    Parameters(said): Parameters<Said>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let Query(said) = said?;
     let place = place(&headers, key.is_over_tls());
     let refund = refund_of(&api, &who, id).await?;
     let read = api.watch.story(&api, &refund).await?;

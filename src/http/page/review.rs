@@ -4,13 +4,13 @@ mod decide;
 
 use std::collections::HashMap;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::super::named_channel::in_filter;
+use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
 use super::decision::{TwoPeople, choices, decision_fields};
 use super::form::FormKey;
@@ -41,9 +41,8 @@ pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
     key: FormKey,
-    query: Result<Query<ListQuery>, QueryRejection>,
+    Parameters(wanted): Parameters<ListQuery>,
 ) -> Result<Response, Problem> {
-    let Query(wanted) = query?;
     let channel = in_filter(&api, &who, &wanted.channel).await?;
     let filter =
         ReviewFilter { channel, channels: who.channels(), after: wanted.after().map(RefundId), most: MOST };
