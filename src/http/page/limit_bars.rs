@@ -2,9 +2,10 @@
 //!
 //! The read of the permits and the chart use the same bars, so the page counts every bar that it shows as a whole.
 
-use super::watch::MINUTES;
 use crate::limiter::Rule;
 
+/// How far back the page of a channel looks.
+pub(super) const MINUTES: i64 = 15;
 const SECOND_US: i64 = 1_000_000;
 /// Bars of whole spans are at most so many seconds long, or twice the span.
 const LONGEST: i64 = 60;

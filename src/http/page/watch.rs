@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::super::fair_places::FairPlaces;
 use super::super::kept::Kept;
 use super::super::{Api, Problem, find};
-use super::limit_bars::LimitBars;
+use super::limit_bars::{LimitBars, MINUTES};
 use crate::caller::Names;
 use crate::desk::story::Story;
 use crate::limiter::{Limit, Placement};
@@ -25,8 +25,6 @@ use crate::store::{
     Suspension,
 };
 
-/// How far back the page of a channel looks.
-pub(super) const MINUTES: i64 = 15;
 /// The most channels whose last minutes are kept at the same time, and the most refunds.
 const MOST_KEPT: usize = 32;
 /// What nobody looked at for so long is not watched any more.

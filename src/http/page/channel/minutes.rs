@@ -6,9 +6,9 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use super::super::chart::{Chart, Line, Series, bars};
-use super::super::limit_bars::{LimitBars, most_permits};
+use super::super::limit_bars::{LimitBars, MINUTES, most_permits};
 use super::super::parts::{PerUnit, cell, clock, count, foreign, head, rounded, span, whole};
-use super::super::watch::{LimitMinutes, MINUTES, Minutes, moment};
+use super::super::watch::{LimitMinutes, Minutes, moment};
 use super::spans::spans;
 use crate::desk::channel::ChannelStatus;
 
