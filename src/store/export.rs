@@ -61,7 +61,11 @@ pub enum SentAgain {
 pub enum EndedBy {
     /// The bank's answer to a send or to an inquiry.
     Bank,
+    /// A person's decision about a refund that was open, in review or over.
     Person,
+    /// A person or a program, such as its producer, cancelled it while it was ready. The journal keeps the name, and
+    /// not whose name it is.
+    Canceller,
     /// Its deadline passed.
     Refundd,
 }
@@ -72,15 +76,18 @@ impl EndedBy {
         match self {
             EndedBy::Bank => "bank",
             EndedBy::Person => "person",
+            EndedBy::Canceller => "canceller",
             EndedBy::Refundd => "refundd",
         }
     }
 
-    /// `line` is the kind of the last line of the journal that moved the refund. Older versions cancelled without a line.
+    /// `line` is the kind of the last line of the journal that moved the refund, or `cancellation`. Older versions cancelled
+    /// without a line.
     fn of(state: State, line: Option<&str>) -> Option<EndedBy> {
         match (state, line) {
             (State::Ready | State::Sending | State::Accepted | State::Unknown | State::Review, _) => None,
-            (_, Some("manual")) | (State::Cancelled, _) => Some(EndedBy::Person),
+            (_, Some("manual")) => Some(EndedBy::Person),
+            (_, Some("cancellation")) | (State::Cancelled, _) => Some(EndedBy::Canceller),
             (_, Some("recovery")) => Some(EndedBy::Refundd),
             (State::Succeeded | State::Failed, _) => Some(EndedBy::Bank),
         }
@@ -106,7 +113,8 @@ const SENT: Statement = statement!(
            (extract(epoch from a.started_at) * 1000000)::bigint as started_us,
            (extract(epoch from a.finished_at) * 1000000)::bigint as finished_us,
            a.outcome, a.status, a.code, a.permit, r.bank_ref, r.state,
-           (select b.kind from refundd.attempts b where b.refund_id = a.refund_id and b.moved_to is not null
+           (select case when b.kind = 'manual' and b.code = 'cancelled' then 'cancellation' else b.kind end
+              from refundd.attempts b where b.refund_id = a.refund_id and b.moved_to is not null
              order by b.id desc limit 1) as moved_by,
            exists (select from refundd.events e
                     where e.refund_id = a.refund_id and e.kind = 'late_answer_differs') as is_contradicted,

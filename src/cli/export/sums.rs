@@ -46,9 +46,10 @@ impl Sums {
 }
 
 /// Who ended refunds, in words.
-const WHO: [(Option<EndedBy>, &str); 4] = [
+const WHO: [(Option<EndedBy>, &str); 5] = [
     (Some(EndedBy::Bank), "the bank said so"),
     (Some(EndedBy::Person), "a person decided"),
+    (Some(EndedBy::Canceller), "a person or a program cancelled it"),
     (Some(EndedBy::Refundd), "the deadline passed, and the bank had executed nothing"),
     (None, "still open"),
 ];
@@ -66,7 +67,7 @@ pub(super) fn shown_sums(sums: &Sums) -> String {
         let _ = writeln!(text, "{currency}: {sends} of {count}, {amount} in minor units");
         for (who, words) in WHO {
             let (count, amount) = of(&|by| by == who);
-            if count == 0 && who == Some(EndedBy::Refundd) {
+            if count == 0 && matches!(who, Some(EndedBy::Canceller | EndedBy::Refundd)) {
                 continue;
             }
             let _ = writeln!(text, "    {words}: {}, {amount}", counted(count, "refund"));

@@ -1,5 +1,6 @@
 //! `refundd export`: what was sent, held against the pretend bank's own ledger.
 
+mod cancelled;
 mod late;
 mod whole;
 
