@@ -7,12 +7,18 @@
 //! that was added.
 
 mod bytes;
+mod findings;
+mod kept;
+mod repeats;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
 pub use bytes::{Hash, LINE, SEAL, SealedColumn, digest};
+pub use findings::{ChainFault, ChainFinding, ChainHead, ChannelChain};
+pub use kept::{DroppedMonth, KeptMonths};
+use repeats::Repeats;
 
 /// A line of the journal as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,13 +31,36 @@ pub struct JournalLine {
     pub digest: Hash,
 }
 
+/// The lines of one call that seals: those with ids above `after_id` and up to `to_id`. One call makes a seal for each channel and month.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SealSpan {
+    pub after_id: i64,
+    pub to_id: i64,
+    /// When that was. One call has one time.
+    pub sealed_us: i64,
+}
+
+impl SealSpan {
+    /// Whether it has lines that an earlier seal has. Two seals of one call are of two months, and share none.
+    fn repeats(self, earlier: SealSpan) -> bool {
+        self.after_id < earlier.to_id && self != earlier
+    }
+
+    fn has(self, id: i64) -> bool {
+        self.after_id < id && id <= self.to_id
+    }
+}
+
 /// A seal as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seal {
     pub channel: String,
     pub number: i64,
-    pub to_id: i64,
-    pub sealed_us: i64,
+    pub span: SealSpan,
+    /// The span of the seal with the number before, if there is one.
+    pub before: Option<SealSpan>,
+    /// How many lines the chain has up to this seal, as the seal says.
+    pub total: i64,
     /// The end of the UTC month of its lines.
     pub month_ends_us: i64,
     pub previous: Option<Vec<u8>>,
@@ -40,121 +69,6 @@ pub struct Seal {
     pub hash: Vec<u8>,
     /// The hash of the columns above.
     pub computed: Hash,
-}
-
-/// A note that refundd dropped a month of the journal. Times are in us since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DroppedMonth {
-    /// `None` if nothing before the end was left.
-    pub begins_us: Option<i64>,
-    pub ends_us: i64,
-    pub dropped_us: i64,
-    /// How long the journal was kept then.
-    pub kept_us: i64,
-    /// Nobody noted when it was dropped: `dropped_us` is later.
-    pub noted_later: bool,
-}
-
-/// Which lines may be missing because their month was dropped.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KeptMonths {
-    pub dropped: Vec<DroppedMonth>,
-    pub now_us: i64,
-    /// How long the journal must be kept now.
-    pub kept_us: i64,
-}
-
-impl KeptMonths {
-    /// No owner may keep the journal for less: a constraint of `refundd.retention` says the same.
-    const LEAST_US: i64 = 30 * 86_400_000_000;
-
-    /// Whether a month was dropped and was old enough, by the retention of then. If nobody noted when, that of now counts, too.
-    fn allows_absence(&self, month_ends_us: i64) -> bool {
-        let now_allows = self.now_us.saturating_sub(self.kept_us);
-        self.dropped.iter().any(|month| {
-            let kept_us = month.kept_us.max(Self::LEAST_US);
-            let note_allows = month.dropped_us.min(self.now_us).saturating_sub(kept_us);
-            month.begins_us.is_none_or(|begins| begins < month_ends_us)
-                && month_ends_us <= month.ends_us
-                && (month_ends_us <= note_allows || month.noted_later && month_ends_us <= now_allows)
-        })
-    }
-}
-
-/// A fault in the journal or in a chain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChainFinding {
-    /// The id of the line, or the last id of the seal; of a missing seal an id before its lines.
-    pub at_id: i64,
-    pub channel: String,
-    pub fault: ChainFault,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChainFault {
-    /// The seal's columns do not give its hash.
-    SealChanged {
-        seal: i64,
-        sealed_us: i64,
-    },
-    /// The seal is not there, and later seals are, or the lines of the seal.
-    SealMissing {
-        seal: i64,
-    },
-    /// The seal does not name the hash of the seal before it: one of both was replaced.
-    SealUnlinked {
-        seal: i64,
-        sealed_us: i64,
-    },
-    LineChanged {
-        refund: i64,
-        finished_us: Option<i64>,
-        seal: i64,
-    },
-    LineMissing {
-        refund: i64,
-        seal: i64,
-        sealed_us: i64,
-    },
-    /// No seal has the line, and later lines are sealed. Either the line was added later, or its seal is missing.
-    LineInserted {
-        refund: i64,
-        finished_us: Option<i64>,
-    },
-}
-
-/// What was found about the chain of one channel.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ChannelChain {
-    pub seals: u64,
-    /// Lines that are as they were sealed.
-    pub lines: u64,
-    /// Sealed lines of months that were dropped.
-    pub forgotten: u64,
-    pub head: Option<ChainHead>,
-    /// How many faults there are.
-    pub faults: u64,
-    /// The first of the faults.
-    pub first: Vec<ChainFinding>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChainHead {
-    pub number: i64,
-    pub to_id: i64,
-    pub sealed_us: i64,
-    pub hash: Hash,
-}
-
-impl ChannelChain {
-    const SHOWN: usize = 10;
-
-    fn add(&mut self, finding: ChainFinding) {
-        self.faults += 1;
-        let place = self.first.partition_point(|earlier| earlier.at_id <= finding.at_id);
-        self.first.insert(place, finding);
-        self.first.truncate(Self::SHOWN);
-    }
 }
 
 /// A line as its seal names it.
@@ -166,6 +80,7 @@ struct Expected {
     refund: i64,
     digest: Hash,
     may_be_absent: bool,
+    may_be_there: bool,
 }
 
 /// A head that a person read in a log, and the seal that has its hash.
@@ -185,44 +100,80 @@ pub struct Walk {
     heads: Vec<LoggedHead>,
     /// The first line of each channel that stands behind its last seal.
     behind: BTreeMap<String, i64>,
+    repeats: BTreeMap<String, Repeats>,
+    /// All lines up to this id were compared.
+    compared_to: i64,
+    /// When the last of the seals so far was made.
+    sealed_us: i64,
 }
 
 impl Walk {
     #[must_use]
     pub fn new(kept: KeptMonths, heads: impl IntoIterator<Item = Hash>) -> Self {
         let heads = heads.into_iter().map(|hash| LoggedHead { hash, seal: None }).collect();
-        Walk { kept, chains: BTreeMap::new(), sealed: BTreeMap::new(), heads, behind: BTreeMap::new() }
+        Walk {
+            kept,
+            chains: BTreeMap::new(),
+            sealed: BTreeMap::new(),
+            heads,
+            behind: BTreeMap::new(),
+            repeats: BTreeMap::new(),
+            compared_to: i64::MIN,
+            sealed_us: i64::MIN,
+        }
     }
 
     /// Reads the next seal. Seals come in the order of their lines, before these lines.
     pub fn see_seal(&mut self, seal: &Seal) {
         let chain = self.chains.entry(seal.channel.clone()).or_default();
-        let (number, sealed_us) = (seal.number, seal.sealed_us);
-        let next = chain.head.map_or(1, |head| head.number + 1);
+        let repeats = self.repeats.entry(seal.channel.clone()).or_default();
+        let (number, span, sealed_us) = (seal.number, seal.span, seal.span.sealed_us);
+        let last = repeats.last(chain.head);
+        let next = last.map_or(1, |last| last.number + 1);
+        let is_unchanged = seal.computed.as_slice() == seal.hash;
+        let this = ChainHead { number, span, total: is_unchanged.then_some(seal.total), hash: seal.computed };
+        let is_repeat = is_unchanged && repeats.take(this, seal.before, chain.head);
+
+        let (lines, _) = seal.lines.as_chunks::<48>();
+        let count = i64::try_from(lines.len()).unwrap_or(i64::MAX);
+        let total_so_far = last.map_or(Some(0), |last| last.total);
+        let mut has_repeated = is_repeat;
+        let mut is_unfit = is_unchanged
+            && !is_repeat
+            && number == next
+            && total_so_far.is_some_and(|total| total.saturating_add(count) != seal.total);
         let mut faults = Vec::new();
-        if seal.computed.as_slice() != seal.hash {
-            faults.push((seal.to_id, ChainFault::SealChanged { seal: number, sealed_us }));
+        if !is_unchanged {
+            faults.push((span.to_id, ChainFault::SealChanged { seal: number, sealed_us }));
         }
-        if number != next {
-            // Before its lines, which are in no seal now.
-            faults.push((chain.head.map_or(0, |head| head.to_id), ChainFault::SealMissing { seal: next }));
-        } else if seal.previous.as_deref() != chain.head.as_ref().map(|head| head.hash.as_slice()) {
-            faults.push((seal.to_id, ChainFault::SealUnlinked { seal: number, sealed_us }));
-        }
-        for (at_id, fault) in faults {
-            chain.add(ChainFinding { at_id, channel: seal.channel.clone(), fault });
+        if !is_repeat {
+            if number != next {
+                // Before its lines, which are in no seal now.
+                let at_id = chain.head.map_or(0, |head| head.span.to_id);
+                faults.push((at_id, ChainFault::SealMissing { seal: next }));
+            } else if seal.previous.as_deref() != last.as_ref().map(|last| last.hash.as_slice()) {
+                faults.push((span.to_id, ChainFault::SealUnlinked { seal: number, sealed_us }));
+            }
+            chain.head = Some(this);
+            self.sealed_us = self.sealed_us.max(sealed_us);
         }
         self.behind.remove(&seal.channel);
         chain.seals += 1;
-        chain.head = Some(ChainHead { number, to_id: seal.to_id, sealed_us, hash: seal.computed });
         for head in self.heads.iter_mut().filter(|head| head.hash == seal.computed) {
             head.seal = Some((seal.channel.clone(), number));
         }
         let may_be_absent = self.kept.allows_absence(seal.month_ends_us);
-        let (lines, _) = seal.lines.as_chunks::<48>();
+        let may_be_there = !self.kept.forbids_presence(seal.month_ends_us, self.sealed_us);
         for line in lines {
             let (id, rest) = line.split_at(8);
             let (refund, digest) = rest.split_at(8);
+            let id = number_of(id);
+            is_unfit |= is_unchanged && !span.has(id);
+            // The first seal of a line says what the line was.
+            if id <= self.compared_to || self.sealed.contains_key(&id) || is_repeat && repeats.has(id) {
+                has_repeated = true;
+                continue;
+            }
             let expected = Expected {
                 channel: seal.channel.clone(),
                 seal: number,
@@ -230,8 +181,18 @@ impl Walk {
                 refund: number_of(refund),
                 digest: digest.try_into().unwrap_or_default(),
                 may_be_absent,
+                may_be_there,
             };
-            self.sealed.insert(number_of(id), expected);
+            self.sealed.insert(id, expected);
+        }
+        if has_repeated {
+            faults.push((span.to_id, ChainFault::SealRepeated { seal: number, sealed_us }));
+        }
+        if is_unfit {
+            faults.push((span.to_id, ChainFault::SealUnfit { seal: number, sealed_us }));
+        }
+        for (at_id, fault) in faults {
+            chain.add(ChainFinding { at_id, channel: seal.channel.clone(), fault });
         }
     }
 
@@ -245,11 +206,12 @@ impl Walk {
     pub fn see_lines(&mut self, to_id: i64, lines: &[JournalLine]) {
         let later = to_id.checked_add(1).map(|next| self.sealed.split_off(&next)).unwrap_or_default();
         let mut sealed = std::mem::replace(&mut self.sealed, later);
+        self.compared_to = self.compared_to.max(to_id);
         for line in lines {
             let (refund, finished_us) = (line.refund, line.finished_us);
             let Some(as_sealed) = sealed.remove(&line.id) else {
                 let chain = self.chains.entry(line.channel.clone()).or_default();
-                if chain.head.is_none_or(|head| head.to_id < line.id) {
+                if chain.head.is_none_or(|head| head.span.to_id < line.id) {
                     self.behind.entry(line.channel.clone()).or_insert(line.id);
                 }
                 let fault = ChainFault::LineInserted { refund, finished_us };
@@ -257,6 +219,10 @@ impl Walk {
                 continue;
             };
             let chain = self.chains.entry(as_sealed.channel.clone()).or_default();
+            if !as_sealed.may_be_there {
+                let fault = ChainFault::LineNotDropped { refund, finished_us, seal: as_sealed.seal };
+                chain.add(ChainFinding { at_id: line.id, channel: as_sealed.channel.clone(), fault });
+            }
             if as_sealed.digest == line.digest {
                 chain.lines += 1;
             } else {
@@ -277,9 +243,22 @@ impl Walk {
     }
 
     /// Ends the walk. Call it when all lines up to the last sealed one were compared. `missing_seals` says how many of
-    /// the seals that were written are gone: lines behind the last seal of a channel are then those of a seal.
+    /// the seals that were written are gone: lines behind the last seal of a channel are then those of a seal. The next call that
+    /// seals begins after `until_id`.
     #[must_use]
-    pub fn finish(mut self, missing_seals: i64) -> (BTreeMap<String, ChannelChain>, Vec<LoggedHead>) {
+    pub fn finish(
+        mut self,
+        missing_seals: i64,
+        until_id: i64,
+    ) -> (BTreeMap<String, ChannelChain>, Vec<LoggedHead>) {
+        for (channel, chain) in &mut self.chains {
+            if let Some(ChainHead { number: seal, span, .. }) =
+                chain.head.filter(|head| head.span.to_id > until_id)
+            {
+                let fault = ChainFault::SealAhead { seal, sealed_us: span.sealed_us, until_id };
+                chain.add(ChainFinding { at_id: span.to_id, channel: channel.clone(), fault });
+            }
+        }
         for (channel, at_id) in self.behind {
             if missing_seals > 0 {
                 let chain = self.chains.entry(channel.clone()).or_default();

@@ -14,12 +14,16 @@ use sqlx::{Row, ValueRef};
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError};
-use crate::prove::chain::{DroppedMonth, JournalLine, KeptMonths, LINE, SEAL, Seal, SealedColumn, digest};
+use crate::prove::chain::{
+    DroppedMonth, JournalLine, KeptMonths, LINE, SEAL, Seal, SealSpan, SealedColumn, digest,
+};
 
 /// How far the journal is sealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealing {
     pub until_id: i64,
+    /// The last line of all seals. It is never beyond `until_id`, unless somebody lowered that.
+    pub seals_end_at: i64,
     /// How many seals are missing. A negative number: there are more than were written.
     pub missing_seals: i64,
     pub kept: KeptMonths,
@@ -27,6 +31,7 @@ pub struct Sealing {
 
 const SEALING: &str = "
     select s.until_id, s.seals - (select count(*) from refundd.seals) as missing_seals,
+           coalesce((select max(l.to_id) from refundd.seals l), 0) as seals_end_at,
            (extract(epoch from now()) * 1000000)::bigint as now_us,
            (extract(epoch from coalesce((select r.at_least from refundd.retention r where r.evidence = 'attempts'), interval '30 days'))
                * 1000000)::bigint as kept_us
@@ -93,6 +98,7 @@ impl Store {
         let row = row.doing("read how far the journal is sealed")?;
         Ok(Sealing {
             until_id: row.get("until_id"),
+            seals_end_at: row.get("seals_end_at"),
             missing_seals: row.get("missing_seals"),
             kept: KeptMonths {
                 dropped: self.dropped_months().await?,
@@ -138,12 +144,25 @@ impl Store {
         let query =
             bind!(SEALS, after_id: after_id, until_id: until_id, channel: channel, most: SEALS_AT_ONCE);
         let rows = query.all(&self.db.patient()).await.doing("read the seals of the journal")?;
+        let before = |row: &PgRow| {
+            let after_id: Option<i64> = row.get("before_after_id");
+            after_id.map(|after_id| SealSpan {
+                after_id,
+                to_id: row.get("before_to_id"),
+                sealed_us: row.get("before_sealed_us"),
+            })
+        };
         let seal = |row: &PgRow| {
             Ok(Seal {
                 channel: row.get("channel"),
                 number: row.get("number"),
-                to_id: row.get("to_id"),
-                sealed_us: row.get("sealed_us"),
+                span: SealSpan {
+                    after_id: row.get("after_id"),
+                    to_id: row.get("to_id"),
+                    sealed_us: row.get("sealed_us"),
+                },
+                before: before(row),
+                total: row.get("total"),
                 month_ends_us: row.get("month_ends_us"),
                 previous: row.get("previous"),
                 lines: row.get("lines"),

@@ -1,6 +1,7 @@
 //! The chains of seals over the journal: a real owner of the schema changes evidence, and `refundd prove --journal`
 //! finds it. Lines are sealed after their commit, whoever writes them and for however long.
 
+mod again;
 mod sealing;
 
 use refundd::store::Store;

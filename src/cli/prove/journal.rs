@@ -108,7 +108,7 @@ pub(super) async fn prove(
 
 async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyhow::Result<Proved> {
     let sealing = store.sealing().await?;
-    let until = sealing.until_id;
+    let until = sealing.until_id.max(sealing.seals_end_at);
     // Before the walk, which may last for minutes: meanwhile nodes seal these lines.
     let (unsealed, oldest_unsealed_us) = store.unsealed_lines(until, channel).await?;
     let mut walk = Walk::new(sealing.kept.clone(), heads.iter().map(|head| head.0));
@@ -120,7 +120,7 @@ async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyh
         for seal in &seals {
             walk.see_seal(seal);
         }
-        sealed_to = seals.last().map_or(until, |seal| seal.to_id);
+        sealed_to = seals.last().map_or(until, |seal| seal.span.to_id);
         while line_to < sealed_to {
             let sealed = channel.map(|_| walk.sealed_ids(sealed_to)).unwrap_or_default();
             let (to, lines) = store.lines(line_to, sealed_to, channel, &sealed).await?;
@@ -136,7 +136,7 @@ async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyh
     if store.dropped_months().await? != sealing.kept.dropped {
         bail!("a month of the journal was dropped while it was read; run the command again");
     }
-    let (chains, heads) = walk.finish(sealing.missing_seals);
+    let (chains, heads) = walk.finish(sealing.missing_seals, sealing.until_id);
     let findings = chains.values().flat_map(|chain| &chain.first);
     let ids: Vec<i64> = findings.filter_map(|finding| refund(&finding.fault)).collect();
     let refs = store.refund_refs(&ids).await?;
@@ -145,12 +145,16 @@ async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyh
 
 fn refund(fault: &ChainFault) -> Option<i64> {
     match fault {
-        ChainFault::SealChanged { .. } | ChainFault::SealMissing { .. } | ChainFault::SealUnlinked { .. } => {
-            None
-        }
+        ChainFault::SealChanged { .. }
+        | ChainFault::SealMissing { .. }
+        | ChainFault::SealUnlinked { .. }
+        | ChainFault::SealRepeated { .. }
+        | ChainFault::SealUnfit { .. }
+        | ChainFault::SealAhead { .. } => None,
         ChainFault::LineChanged { refund, .. }
         | ChainFault::LineMissing { refund, .. }
-        | ChainFault::LineInserted { refund, .. } => Some(*refund),
+        | ChainFault::LineInserted { refund, .. }
+        | ChainFault::LineNotDropped { refund, .. } => Some(*refund),
     }
 }
 

@@ -116,7 +116,7 @@ async fn the_journal_of_nodes_that_send_is_whole_while_it_is_sealed() {
 }
 
 /// A sealed journal whose first 19 lines are of a month that ended two months ago, in a table that may be dropped.
-async fn with_an_old_month() -> Scratch {
+pub(super) async fn with_an_old_month() -> Scratch {
     let scratch = sealed_journal().await;
     attack(&scratch, "update refundd.attempts set finished_at = date_trunc('month', now(), 'UTC') - interval '2 months 3 days';
         delete from refundd.seals; update refundd.sealing set until_id = 0, seals = 0").await;

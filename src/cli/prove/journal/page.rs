@@ -89,7 +89,7 @@ fn lines(chain: &ChannelChain, refs: &BTreeMap<i64, String>) -> Vec<(&'static st
         lines.push(("forgotten", format!("{} {forgotten}", chain.forgotten)));
     }
     lines.extend(chain.head.map(|head| {
-        ("head", format!("{}, seal {} of {}", hex::encode(head.hash), head.number, time(head.sealed_us)))
+        ("head", format!("{}, seal {} of {}", hex::encode(head.hash), head.number, time(head.span.sealed_us)))
     }));
     for finding in &chain.first {
         lines.push((name(&finding.fault), described(finding.at_id, &finding.fault, refs)));
@@ -103,12 +103,16 @@ fn lines(chain: &ChannelChain, refs: &BTreeMap<i64, String>) -> Vec<(&'static st
 
 fn name(fault: &ChainFault) -> &'static str {
     match fault {
-        ChainFault::SealChanged { .. } | ChainFault::SealUnlinked { .. } | ChainFault::SealMissing { .. } => {
-            "seal"
-        }
+        ChainFault::SealChanged { .. }
+        | ChainFault::SealUnlinked { .. }
+        | ChainFault::SealMissing { .. }
+        | ChainFault::SealRepeated { .. }
+        | ChainFault::SealUnfit { .. }
+        | ChainFault::SealAhead { .. } => "seal",
         ChainFault::LineChanged { .. } => "changed",
         ChainFault::LineMissing { .. } => "missing",
         ChainFault::LineInserted { .. } => "inserted",
+        ChainFault::LineNotDropped { .. } => "left",
     }
 }
 
@@ -127,6 +131,18 @@ fn described(at_id: i64, fault: &ChainFault, refs: &BTreeMap<i64, String>) -> St
             format!("seal {seal} of {} does not follow {before}: one was replaced", time(sealed_us))
         }
         ChainFault::SealMissing { seal } => format!("seal {seal} is missing"),
+        ChainFault::SealRepeated { seal, sealed_us } => {
+            format!("seal {seal} of {} has lines that were sealed before", time(sealed_us))
+        }
+        ChainFault::SealUnfit { seal, sealed_us } => {
+            format!("seal {seal} of {} has a line outside its ids, or a wrong total", time(sealed_us))
+        }
+        ChainFault::SealAhead { seal, sealed_us, until_id } => {
+            format!(
+                "seal {seal} of {} ends at line {at_id}, and refundd.sealing says that line {until_id} was sealed last",
+                time(sealed_us)
+            )
+        }
         ChainFault::LineChanged { refund, finished_us, seal } => {
             format!("{} of {} is not as seal {seal} says", of(refund), at(finished_us))
         }
@@ -135,6 +151,13 @@ fn described(at_id: i64, fault: &ChainFault, refs: &BTreeMap<i64, String>) -> St
         }
         ChainFault::LineInserted { refund, finished_us } => {
             format!("{} of {} is in no seal, though later lines are sealed", of(refund), at(finished_us))
+        }
+        ChainFault::LineNotDropped { refund, finished_us, seal } => {
+            format!(
+                "{} of {} is there and in seal {seal}, though its month is noted as dropped",
+                of(refund),
+                at(finished_us)
+            )
         }
     }
 }
@@ -149,7 +172,7 @@ pub(super) fn page_json(proved: &Proved) -> Value {
             "lines": chain.lines,
             "forgotten_lines": chain.forgotten,
             "head": chain.head.map(|head| json!({
-                "seal": head.number, "hash": hex::encode(head.hash), "sealed_at": time(head.sealed_us),
+                "seal": head.number, "hash": hex::encode(head.hash), "sealed_at": time(head.span.sealed_us),
             })),
             "faults": { "count": chain.faults, "first": chain.first.iter().map(finding).collect::<Vec<_>>() },
         })
@@ -184,6 +207,10 @@ fn finding_json(finding: &ChainFinding, refs: &BTreeMap<i64, String>) -> Value {
         ChainFault::LineChanged { finished_us, seal, .. } => ("line_changed", Some(seal), finished_us),
         ChainFault::LineMissing { seal, sealed_us, .. } => ("line_missing", Some(seal), Some(sealed_us)),
         ChainFault::LineInserted { finished_us, .. } => ("line_inserted", None, finished_us),
+        ChainFault::LineNotDropped { finished_us, seal, .. } => ("line_not_dropped", Some(seal), finished_us),
+        ChainFault::SealRepeated { seal, sealed_us } => ("seal_repeated", Some(seal), Some(sealed_us)),
+        ChainFault::SealUnfit { seal, sealed_us } => ("seal_unfit", Some(seal), Some(sealed_us)),
+        ChainFault::SealAhead { seal, sealed_us, .. } => ("seal_ahead", Some(seal), Some(sealed_us)),
     };
     let refund = refund(fault);
     json!({
