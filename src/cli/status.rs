@@ -99,7 +99,12 @@ async fn page(args: &Args, store: &Store, config: Option<&Config>, style: Style)
         page.push_str("No channel was ever run on this database: start a node with `refundd run`.\n");
     }
     if let Some(trouble) = &seen.redis_trouble {
-        let line = format!("Redis is away ({}); refunds are saved and wait.", shown(trouble));
+        let trouble = shown(trouble);
+        let line = if seen.nodes_have_redis() {
+            format!("Redis does not answer this host ({trouble}). The living nodes reach it.")
+        } else {
+            format!("Redis is away ({trouble}); refunds are saved and wait.")
+        };
         page.push_str(&style.line("", &line));
     }
     if config.is_none() {

@@ -15,10 +15,18 @@ use crate::store::{NodeReport, Store};
 #[derive(Debug)]
 pub(super) struct Look {
     pub channels: Vec<ChannelStatus>,
-    /// Why Redis says nothing about the buckets.
+    /// Why Redis says nothing about the buckets to this host.
     pub redis_trouble: Option<String>,
     /// The status report of each living node.
     pub reports: Vec<(String, NodeReport)>,
+}
+
+impl Look {
+    /// Whether nodes live and none of them misses Redis. A node that is well may have no report.
+    pub(super) fn nodes_have_redis(&self) -> bool {
+        self.channels.iter().any(|channel| !channel.run_by.is_empty())
+            && self.reports.iter().all(|(_, report)| report.redis.is_none())
+    }
 }
 
 pub(super) async fn look(store: &Store, config: Option<&Config>) -> anyhow::Result<Look> {

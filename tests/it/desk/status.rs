@@ -176,3 +176,18 @@ async fn what_binds_a_channel_is_reported_as_soon_as_it_changes() {
     .await;
     node.stop().await;
 }
+
+/// The host of an operator may have no way to Redis.
+#[tokio::test]
+async fn redis_answers_the_nodes_and_not_the_host_of_an_operator() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", PACED).await;
+    let nowhere = scratch.file("s", PACED).replace(&scratch.redis_url, "redis://127.0.0.1:1");
+    let config = file(&nowhere);
+    let said = text(&refundd(config.path(), &["status"]));
+    assert!(said.contains("Redis does not answer this host (") && !said.contains("Redis is away"), "{said}");
+    node.stop().await;
+    // A node that stopped vouches for nothing.
+    let said = text(&refundd(config.path(), &["status"]));
+    assert!(said.contains("Redis is away ("), "{said}");
+}
