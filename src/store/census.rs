@@ -19,7 +19,8 @@ use crate::refund::State;
 pub struct ChannelCensus {
     pub channel: String,
     pub counts: BTreeMap<State, u64>,
-    /// How long ago the oldest due refund became due.
+    /// How long ago the oldest due refund became due, or was saved if that was later. A lower bound where producers save refunds with
+    /// an earlier due time.
     pub oldest_ready_age: Option<Duration>,
     /// Sends of the last minute with a first byte.
     pub sends_last_minute: u64,
@@ -27,7 +28,7 @@ pub struct ChannelCensus {
     pub accepted_last_minute: u64,
     /// Those that the bank executed or accepted in the last ten seconds.
     pub accepted_last_seconds: u64,
-    /// The bank refuses every send for more than a minute.
+    /// The bank refuses every send for more than a minute, or asked for one wait that has lasted for ten.
     pub nothing_accepted: Option<NothingAccepted>,
     /// The bound of the backlog, as a node published it.
     pub max_backlog: Option<u64>,
@@ -55,7 +56,7 @@ pub struct NothingAccepted {
     /// The first of them.
     pub since: Timestamp,
     pub lasts: Duration,
-    /// Whether it may have begun earlier: the census looks back for half an hour at most.
+    /// Whether it may have begun earlier: the census looks back for half an hour at most, over the last 200,000 lines of the journal.
     pub is_older: bool,
     pub sends: u64,
     /// To how many of them the bank answered that refundd should wait.

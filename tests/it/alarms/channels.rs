@@ -6,7 +6,6 @@ use playground::bank::Step;
 use playground::forward::{Distance, Forward};
 use refundd::config::Config;
 use refundd::refund::State;
-use sqlx::Executor;
 
 use super::refunds::AGE;
 use super::watch::Watch;
@@ -72,18 +71,80 @@ async fn a_bank_that_asks_to_wait_for_a_moment_at_every_request() {
     watch.is_quiet().await;
     // As if the bank had refused for 16 minutes. The owner writes this, because no test waits for so long.
     let mut owner = scratch.connect().await;
-    for statement in [
-        "set session_replication_role = 'replica'",
-        "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, finished_at, outcome, moved_to, status, code)
-         select 1, 'acme', 'send', 1, 1, 'a#1', moment, moment, 'not_executed', 'ready', 429, 'asked_to_wait'
-           from generate_series(now() - interval '16 minutes', now() - interval '2 minutes', interval '1 minute') moment",
-    ] {
-        owner.execute(statement).await.unwrap();
+    for statement in
+        ["set session_replication_role = 'replica'", &lines("acme", "16 minutes", "2 minutes", "1 minute")]
+    {
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut owner).await.unwrap();
     }
     scratch.insert("acme", "R-", 20).await;
     watch.fires("RefunddBankAcceptsNothing").await;
     scratch.bank.then("acme", Step::pays());
     watch.ends("RefunddBankAcceptsNothing").await;
+    node.stop().await;
+}
+
+/// Writes lines of sends to which the bank answered 429, one at each step of this time.
+fn lines(channel: &str, since: &str, until: &str, step: &str) -> String {
+    format!(
+        "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, finished_at, outcome, moved_to, status, code)
+         select 1, '{channel}', 'send', 1, 1, 'a#1', moment, moment, 'not_executed', 'ready', 429, 'asked_to_wait'
+           from generate_series(now() - interval '{since}', now() - interval '{until}', interval '{step}') moment"
+    )
+}
+
+/// The census looks at the last 200,000 lines of all channels. Here they are those of three minutes.
+#[tokio::test]
+async fn a_bank_that_refuses_everything_beside_channels_that_write_a_thousand_lines_a_second() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::too_many(1));
+    let node = TestNode::start(&scratch, "a", LIMITED).await;
+    let mut watch = Watch::on([&node]);
+    watch.is_quiet().await;
+    let mut owner = scratch.connect().await;
+    for statement in [
+        "set session_replication_role = 'replica'",
+        &lines("acme", "16 minutes", "4 minutes", "1 minute"),
+        &lines("globex", "180 seconds", "0 seconds", "0.9 milliseconds"),
+        &lines("acme", "170 seconds", "10 seconds", "10 seconds"),
+    ] {
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut owner).await.unwrap();
+    }
+    let refuses = async || {
+        let acme = scratch.store.census().await.unwrap().into_iter().find(|one| one.channel == "acme");
+        acme.and_then(|acme| acme.nothing_accepted)
+            .is_some_and(|refusing| refusing.lasts < Duration::from_mins(10))
+    };
+    scratch.insert("acme", "R-", 20).await;
+    until("what is seen is shorter than the alarm's time", refuses).await;
+    // A scrape stands for 15 s.
+    watch.fires("RefunddBankAcceptsNothing").await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_bank_that_names_one_long_wait() {
+    let scratch = Scratch::new().await;
+    let (node, mut watch) = healthy(&scratch, LIMITED).await;
+    scratch.bank.then("acme", Step::too_many(3600));
+    scratch.insert("acme", "R-", 1).await;
+    let event = "select count(*) from refundd.events where kind = 'cooled'";
+    until("the wait is an event", async || scratch.number(event).await == 1).await;
+    assert!(!watch.holds_at_once("RefunddBankAcceptsNothing").await, "it has only begun");
+    // As if it had begun 40 minutes ago.
+    let mut owner = scratch.connect().await;
+    for statement in [
+        "set session_replication_role = 'replica'",
+        "update refundd.events set at = at - interval '40 minutes' where kind = 'cooled'",
+    ] {
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut owner).await.unwrap();
+    }
+    watch.fires("RefunddBankAcceptsNothing").await;
+    status_says(
+        &scratch,
+        LIMITED,
+        &["acme: nothing was accepted for at least 40 min: the bank asked to wait 1 time"],
+    )
+    .await;
     node.stop().await;
 }
 

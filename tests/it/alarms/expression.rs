@@ -129,7 +129,7 @@ impl Parser<'_> {
                 }
                 found
             }
-            over @ ("increase" | "avg_over_time" | "max_over_time" | "last_over_time") => {
+            over @ ("increase" | "avg_over_time" | "max_over_time" | "min_over_time" | "last_over_time") => {
                 self.expect("(");
                 let name = self.next();
                 let matchers = self.matchers();
@@ -210,6 +210,7 @@ fn over_time(scrapes: &[Scrape], name: &str, matchers: &[(String, String, String
         "increase" => values.windows(2).map(risen).sum::<f64>(),
         "avg_over_time" => values.iter().sum::<f64>() / values.len() as f64,
         "max_over_time" => values.iter().copied().fold(f64::MIN, f64::max),
+        "min_over_time" => values.iter().copied().fold(f64::MAX, f64::min),
         _ => values[values.len() - 1],
     };
     of.into_iter().map(|(labels, values)| (labels, value(&values))).collect()
@@ -283,7 +284,7 @@ fn expressions_mean_what_prometheus_takes_them_for() {
         ("increase(x_total[1m]) or x_total unless max_over_time(x_total[1m] offset 1m)", "k 2; l 0; m 1"),
         ("x_total unless max_over_time(x_total[15s] offset 15s)", "m 1"),
         ("last_over_time(y[1m])", "k,1 2; k,2 4; l 7"),
-        ("max_over_time(x_total[1m])", "k 5; l 5; m 1"),
+        ("max_over_time(x_total[1m]) > min_over_time(x_total[1m])", "k 5"),
         ("y and on (c) x_total > 2", "l 7"),
         ("y unless on (c) x_total > 2", "k,1 2"),
         ("x_total{c!=\"k\"} unless max by (c) (y) > 2", "m 1"),

@@ -91,6 +91,20 @@ fn a_bank_that_refuses_each_of_a_slow_channels_few_requests_accepts_nothing() {
 }
 
 #[test]
+fn a_bank_that_is_seen_to_refuse_for_ten_minutes_accepts_nothing_however_little_of_the_journal_is_read() {
+    let seen = |seconds: u32| {
+        minutes(10, &format!("refundd_nothing_accepted_seconds{{channel=\"acme\"}} {seconds}"))
+    };
+    let accepts = minutes(1, "refundd_nothing_accepted_seconds{channel=\"acme\"} 0");
+    assert!(!holds("RefunddBankAcceptsNothing", seen(170)), "ten minutes are not over");
+    assert!(holds("RefunddBankAcceptsNothing", [seen(170), vec![scrape("")], seen(170)].concat()));
+    assert!(holds("RefunddBankAcceptsNothing", [seen(170), seen(170)].concat()));
+    for history in [[seen(170), accepts.clone(), seen(170)], [seen(170), seen(170), accepts]] {
+        assert!(!holds("RefunddBankAcceptsNothing", history.concat()));
+    }
+}
+
+#[test]
 fn a_wait_of_a_minute_for_the_limit_does_not_explain_that_nothing_moves_and_a_spent_quota_does() {
     let due =
         "refundd_oldest_ready_seconds{channel=\"acme\"} 2000\nrefundd_channel_nodes{channel=\"acme\"} 1";
@@ -158,6 +172,36 @@ fn nothing_is_confirmed_while_attempts_end_and_none_says_what_the_bank_did() {
     assert!(finds("unknown", &once_at(60, "inquiries", "pending")), "a bank may say it of an old refund");
     let suspended = |_: usize| "refundd_channel_suspended{channel=\"acme\",by=\"breaker\"} 1\n".to_owned();
     assert!(!finds("unknown", &suspended), "the breaker has a rule of its own");
+}
+
+#[test]
+fn nothing_is_confirmed_on_a_channel_that_sends_every_half_an_hour() {
+    const EACH: usize = 30 * 60 / EVERY;
+    let page = |unclear: usize, paid: usize| {
+        let of = |outcome, count| {
+            format!("refundd_attempts_total{{channel=\"acme\",outcome=\"{outcome}\"}} {count}\n")
+        };
+        scrape(&(of("unknown", unclear) + &of("succeeded", paid)))
+    };
+    let slow: Vec<Scrape> = (0..EACH * 7).map(|nth| page(nth / EACH, 0)).collect();
+    // `for` needs ten minutes without a gap.
+    for back in (0..EACH * 2).step_by(7) {
+        assert!(holds("RefunddNothingConfirmed", slow[..slow.len() - back].to_vec()), "{back} scrapes ago");
+    }
+    // Every third one is paid.
+    let third: Vec<Scrape> =
+        (0..EACH * 7).map(|nth| page(nth / EACH - nth / EACH / 3, nth / EACH / 3)).collect();
+    for back in [EACH / 2, EACH + EACH / 2, 2 * EACH + EACH / 2] {
+        assert!(
+            !holds("RefunddNothingConfirmed", third[..third.len() - back].to_vec()),
+            "{back} scrapes ago"
+        );
+    }
+    // A few at once, and then none for hours.
+    let few: Vec<Scrape> = (0..EACH * 6).map(|nth| page(if nth < EACH { 0 } else { 3 }, 0)).collect();
+    for length in [EACH * 2, EACH * 3, EACH * 4, EACH * 5, EACH * 6] {
+        assert!(!holds("RefunddNothingConfirmed", few[..length].to_vec()), "{length} scrapes");
+    }
 }
 
 #[test]

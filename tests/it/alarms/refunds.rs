@@ -13,7 +13,11 @@ use super::{LIMITED, health_says, healthy, status_says};
 use crate::harness::failing::fail_at;
 use crate::harness::{NodeProcess, Receiver, Scratch, TestNode, until, within};
 
-pub const AGE: &str = "update refundd.refunds set due_at = now() - interval '2 hours' where state = 'ready'";
+/// As if the refunds had been saved two hours ago. The owner writes this, because no test waits for so long.
+pub const AGE: &str = "do $$ begin
+    perform set_config('session_replication_role', 'replica', true);
+    update refundd.refunds set created_at = now() - interval '2 hours', due_at = now() - interval '2 hours' where state = 'ready';
+end $$";
 
 /// Each send ends at its time-out, so it counts as an attempt.
 #[tokio::test]
@@ -48,6 +52,38 @@ async fn a_bank_that_hangs_keeps_all_slots() {
     watch.fires("RefunddBacklogOld").await;
     health_says(&node, 200, "\"ready\"").await;
     status_says(&scratch, &hangs, &["2h 0m"]).await;
+}
+
+/// A producer may give each refund the date of its order.
+#[tokio::test]
+async fn a_due_time_before_the_save_makes_no_refund_older_than_its_save() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "R-", 3).await;
+    let age = async || scratch.store.census().await.unwrap().remove(0).oldest_ready_age.unwrap();
+    let becomes = async |refund_ref: &str, created: &str, due: &str| {
+        scratch
+            .sql(&format!(
+                "do $$ begin
+                     perform set_config('session_replication_role', 'replica', true);
+                     update refundd.refunds set created_at = now() - interval '{created}', due_at = now() - interval '{due}'
+                      where refund_ref = '{refund_ref}';
+                 end $$"
+            ))
+            .await;
+    };
+    let hours = |n| Duration::from_hours(n)..Duration::from_hours(n) + Duration::from_mins(5);
+    becomes("R-1", "0", "2 years").await;
+    becomes("R-2", "0", "1 year").await;
+    assert!(hours(0).contains(&age().await), "saved a moment ago");
+    becomes("R-2", "3 hours", "1 year").await;
+    assert!(hours(3).contains(&age().await), "the one that waits longest, not the one that goes first");
+    becomes("R-3", "9 hours", "4 hours").await;
+    assert!(hours(4).contains(&age().await), "behind those that pass it");
+    for refund_ref in ["R-1", "R-2"] {
+        becomes(refund_ref, "9 hours", "1 minute").await;
+    }
+    assert!(hours(4).contains(&age().await), "a retry is due later than its refund was saved");
 }
 
 #[tokio::test]
