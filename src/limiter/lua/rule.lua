@@ -51,6 +51,18 @@ local function same_shape(a, b)
         and a.segments == b.segments and a.zone == b.zone
 end
 
+-- Whether a text comes before another one, byte by byte, as with collation "C" in Postgres. `<` compares by the locale of Redis's
+-- process, and then Redis and the ledger may disagree which rule is stricter.
+local function comes_before(a, b)
+    for i = 1, math.min(#a, #b) do
+        local x, y = string.byte(a, i), string.byte(b, i)
+        if x ~= y then
+            return x < y
+        end
+    end
+    return #a < #b
+end
+
 -- The rule with the lower rate is stricter. Of two equal rates, the rule that allows fewer permits at once is
 -- stricter. The order is total, so that all nodes agree.
 local function is_stricter(a, b)
@@ -65,7 +77,7 @@ local function is_stricter(a, b)
     if a.lateness ~= b.lateness then
         return a.lateness > b.lateness
     end
-    return a.text < b.text
+    return comes_before(a.text, b.text)
 end
 
 -- Whether the old rule keeps the proposed rule out: the old rule is stricter, and nodes still ask under it. A text that

@@ -10,7 +10,7 @@ use super::{claim, limited_scratch_with, numbered, window};
 const SLIDING: &str = r#"{"algorithm":"sliding_log","permits":2,"per_us":1000000,"lateness_us":20000}"#;
 
 /// The rules of one limit that differ in one thing each, and pairs whose rates are equal.
-const RULES: [&str; 11] = [
+const RULES: [&str; 12] = [
     r#"{"algorithm":"fixed_window","permits":20,"per_us":1000000,"lateness_us":20000}"#,
     r#"{"algorithm":"fixed_window","permits":10,"per_us":1000000,"lateness_us":20000}"#,
     r#"{"algorithm":"fixed_window","permits":600,"per_us":60000000,"lateness_us":20000}"#,
@@ -20,6 +20,7 @@ const RULES: [&str; 11] = [
     r#"{"algorithm":"paced_strict","permits":10,"per_us":1000000,"lateness_us":20000}"#,
     r#"{"algorithm":"sliding_log","permits":10,"per_us":1000000,"lateness_us":20000}"#,
     r#"{"algorithm":"sliding_window","permits":10,"per_us":1000000,"lateness_us":20000,"segments":10}"#,
+    r#"{"algorithm":"sliding_window","permits":10,"per_us":1000000,"lateness_us":20000,"segments":100}"#,
     r#"{"algorithm":"token_bucket","permits":10,"per_us":1000000,"lateness_us":20000,"burst":7}"#,
     r#"{"algorithm":"token_bucket","permits":10,"per_us":1000000,"lateness_us":20000,"burst":10}"#,
 ];
@@ -66,11 +67,9 @@ async fn an_old_rule_that_is_no_stricter_does_not_count_as_the_stricter_one() {
     }
 }
 
-#[tokio::test]
-async fn postgres_and_the_scripts_agree_which_of_two_rules_is_stricter() {
-    let scratch = Scratch::new().await;
-    let mut redis = scratch.redis().await;
-    let script = [
+/// The scripts of the limits, without a verb.
+fn with_limits(verb: &str) -> redis::Script {
+    let parts = [
         include_str!("../../../src/bucket/lua/prelude.lua"),
         include_str!("../../../src/limiter/lua/rule.lua"),
         include_str!("../../../src/limiter/lua/fixed_window.lua"),
@@ -78,18 +77,41 @@ async fn postgres_and_the_scripts_agree_which_of_two_rules_is_stricter() {
         include_str!("../../../src/limiter/lua/sliding_log.lua"),
         include_str!("../../../src/limiter/lua/sliding_window.lua"),
         include_str!("../../../src/limiter/lua/token_bucket.lua"),
-        "return is_stricter(read_rule(ARGV[1]), read_rule(ARGV[2])) and 1 or 0",
-    ]
-    .concat();
+        verb,
+    ];
+    redis::Script::new(&parts.concat())
+}
+
+#[tokio::test]
+async fn postgres_and_the_scripts_agree_which_of_two_rules_is_stricter() {
+    let scratch = Scratch::new().await;
+    let mut redis = scratch.redis().await;
+    let script = with_limits("return is_stricter(read_rule(ARGV[1]), read_rule(ARGV[2])) and 1 or 0");
     let mut stricter = 0;
     for a in RULES {
         for b in RULES {
-            let by_lua: i64 =
-                redis::Script::new(&script).arg(a).arg(b).invoke_async(&mut redis).await.unwrap();
+            let by_lua: i64 = script.arg(a).arg(b).invoke_async(&mut redis).await.unwrap();
             let by_sql = format!("select refundd.rule_is_stricter('{a}', '{b}')::int::bigint");
             assert_eq!(scratch.number(&by_sql).await, by_lua, "{a} beside {b}");
             stricter += by_lua;
         }
     }
-    assert_eq!(stricter, 55, "of each pair one is the stricter");
+    assert_eq!(stricter, 66, "of each pair one is the stricter");
+}
+
+/// Locales leave punctuation out, ignore case, or order digits after letters.
+#[tokio::test]
+async fn the_scripts_compare_texts_byte_by_byte_as_postgres_does() {
+    let scratch = Scratch::new().await;
+    let mut redis = scratch.redis().await;
+    let script = with_limits("return comes_before(ARGV[1], ARGV[2]) and 1 or 0");
+    let texts = ["", "10}", "100}", "10,", "a", "A", "b", "B", "ab", "a b", "é", "z", "_", "\u{10ffff}"];
+    for a in texts {
+        for b in texts {
+            let by_lua: i64 = script.arg(a).arg(b).invoke_async(&mut redis).await.unwrap();
+            let by_sql = format!("select ('{a}' collate \"C\" < '{b}' collate \"C\")::int::bigint");
+            assert_eq!(scratch.number(&by_sql).await, by_lua, "{a:?} beside {b:?}");
+            assert_eq!(i64::from(a < b), by_lua, "{a:?} beside {b:?}");
+        }
+    }
 }
