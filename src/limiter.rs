@@ -142,6 +142,17 @@ impl Permit {
     /// How long before it opens a paced limit's next slot may be granted to another service.
     pub const NEXT_SLOT: Duration = Duration::from_secs(1);
 
+    /// How long to wait after the ledger refused a permit that Redis granted under another node's stricter rule; `None` if it granted
+    /// under the rules of this node. The node's own rule may be used up, and it counts what was spent in its `per`. Without a node
+    /// that asks under it, the stricter rule ends after [`timing::SEEN_FOR`].
+    #[must_use]
+    pub fn wait_after_refusal(&self, limits: &[Arc<Limit>]) -> Option<Duration> {
+        let is_overruled = |limit: &&Arc<Limit>| {
+            self.numbers.iter().any(|number| number.limit == limit.name && number.stricter_rule.is_some())
+        };
+        limits.iter().filter(is_overruled).map(|limit| limit.rule.per.min(timing::SEEN_FOR)).max()
+    }
+
     /// The permit as the journal writes it; `None` for a permit without numbers.
     #[must_use]
     pub fn describe(&self) -> Option<String> {

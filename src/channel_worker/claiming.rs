@@ -148,7 +148,7 @@ impl<W: Work> ChannelWorker<W> {
             self.notices.wasted = true;
             self.take_back(std::mem::take(&mut claimed.overspent), holder.clone());
             self.refresh(channel, taken).await?;
-            return Ok(AfterClaim::Stop(Next::Now));
+            return Ok(AfterClaim::Stop(after_refusal(channel, taken)));
         }
         // After its first byte a request needs the whole time-out and a margin under the lease.
         let send_deadline = claiming + channel.lease.saturating_sub(channel.timeout + Channel::LEASE_MARGIN);
@@ -212,6 +212,14 @@ impl<W: Work> ChannelWorker<W> {
                 claimed.spent_before.len(), channel.name,
             );
             self.refresh(channel, taken).await?;
+        }
+        if claimed.outdated {
+            let next = after_refusal(channel, taken);
+            if !matches!(next, Next::Now) {
+                // Nodes with the stricter rule in their own file send these refunds meanwhile.
+                self.put_back(&taken.iter().map(|(id, _)| *id).collect::<Vec<_>>()).await;
+            }
+            return Ok(AfterClaim::Stop(next));
         }
         if claimed.is_refused() {
             return Ok(AfterClaim::Stop(Next::Now));
@@ -282,4 +290,10 @@ impl<W: Work> ChannelWorker<W> {
             let _ = node.store.unclaim(&ids, &holder).await;
         });
     }
+}
+
+/// When to take again after the ledger refused permits.
+fn after_refusal(channel: &Channel, taken: &[(RefundId, Permit)]) -> Next {
+    let wait = taken.first().and_then(|(_, permit)| permit.wait_after_refusal(&channel.limits));
+    wait.map_or(Next::Now, |wait| Next::later(jittered(wait)))
 }

@@ -26,7 +26,9 @@ impl<W: Work> ChannelWorker<W> {
     ) -> Result<Next, Obstacle> {
         let name = &channel.name;
         let want = resources.slots.len().min(resources.connections.len());
-        let want = u32::try_from(want).unwrap_or(u32::MAX);
+        // Under another node's stricter rule, the claim refuses more at once than the rule of this node allows in its `per`.
+        let most = channel.limits.iter().map(|limit| limit.rule.most()).min().unwrap_or(u32::MAX);
+        let want = u32::try_from(want).unwrap_or(u32::MAX).min(most);
         if self.blocked.is_by_postgres() {
             // A take would spend permits that no claim can use, and that other nodes can.
             self.node.store.ping().await?;

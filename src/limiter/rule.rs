@@ -64,6 +64,12 @@ impl Rule {
         }
     }
 
+    /// The most permits in a span of `per`; of fixed windows, in one of them.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        self.permits.saturating_add(self.algorithm.burst().unwrap_or(0))
+    }
+
     /// The length of a fixed window; `None` for the other algorithms. It bounds when the window's permits may be
     /// used.
     #[must_use]

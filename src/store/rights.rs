@@ -74,6 +74,7 @@ const FUNCTIONS: &[&str] = &[
     "note_reach",
     "openings_are_near",
     "outcome_is_kept",
+    "own_rule_has_room",
     "permits_are_kept_for",
     "permits_keep_rules",
     "propose",

@@ -8,6 +8,7 @@ mod days;
 mod ended;
 mod in_memory;
 mod newer;
+mod overruled;
 mod refused;
 mod share_locks;
 mod shares;

@@ -216,6 +216,11 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/0076_counting_goes_on_after_a_restore.sql"),
     ),
     (
+        77,
+        "no_permit_is_spent_beyond_the_own_rule",
+        include_str!("../../../migrations/0077_no_permit_is_spent_beyond_the_own_rule.sql"),
+    ),
+    (
         78,
         "locks_of_shares_need_the_right_to_write",
         include_str!("../../../migrations/0078_locks_of_shares_need_the_right_to_write.sql"),

@@ -1,6 +1,6 @@
 //! Claims refuse what only a Redis whose program lies could grant.
 
-use refundd::limiter::{Permit, PermitNumber};
+use refundd::limiter::{Counted, Permit, PermitNumber};
 use refundd::refund::RefundId;
 
 use crate::harness::Scratch;
@@ -45,14 +45,18 @@ async fn a_permit_that_is_named_far_from_its_span_is_refused() {
     assert_eq!(claim(&scratch, "a", &[sliding(&scratch, 1, 0).await]).await.leased.len(), 1);
 }
 
+async fn publish(scratch: &Scratch, rules: [&str; 2]) {
+    for rule in rules {
+        let publish = "insert into refundd.limit_rules (limit_name, rule, node) values ('acme',";
+        scratch.sql(&format!("{publish} '{rule}', 'a')")).await;
+    }
+}
+
 #[tokio::test]
 async fn an_old_rule_that_is_no_stricter_does_not_count_as_the_stricter_one() {
     for (own, old, ordinal) in [(RULES[1], RULES[0], 15), (RULES[1], RULES[2], 500)] {
         let scratch = limited_scratch_with(1).await;
-        for rule in [own, old] {
-            let publish = "insert into refundd.limit_rules (limit_name, rule, node) values ('acme',";
-            scratch.sql(&format!("{publish} '{rule}', 'a')")).await;
-        }
+        publish(&scratch, [own, old]).await;
         let (id, mut permit) = numbered(1, window(&scratch).await, ordinal);
         let minute = permit.numbers[0].window_start_us - permit.numbers[0].window_start_us % 60_000_000;
         permit.numbers[0] = PermitNumber {
@@ -65,6 +69,35 @@ async fn an_old_rule_that_is_no_stricter_does_not_count_as_the_stricter_one() {
         assert!(refused.outdated && refused.leased.is_empty(), "{old}: {refused:?}");
         assert_eq!(scratch.number("select count(*) from refundd.permits").await, 0);
     }
+}
+
+#[tokio::test]
+async fn no_permit_of_a_stricter_rule_is_spent_when_the_nodes_own_rule_is_used_up() {
+    let own = r#"{"algorithm":"fixed_window","permits":10,"per_us":60000000,"lateness_us":20000}"#;
+    let stricter = r#"{"algorithm":"fixed_window","permits":1000,"per_us":86400000000,"lateness_us":20000}"#;
+    let scratch = limited_scratch_with(20).await;
+    publish(&scratch, [own, stricter]).await;
+    let now = window(&scratch).await;
+    let take = |ids: std::ops::RangeInclusive<i64>| -> Vec<(RefundId, Permit)> {
+        let permit = |id: i64| {
+            let (id, mut permit) = numbered(id, now, i32::try_from(id).unwrap());
+            permit.numbers[0] = PermitNumber {
+                own_rule: own.into(),
+                stricter_rule: Some(stricter.into()),
+                window_start_us: now - now % 86_400_000_000,
+                counted: Counted { is_always: true, ..Counted::default() },
+                ..permit.numbers[0].clone()
+            };
+            (id, permit)
+        };
+        ids.map(permit).collect()
+    };
+    for (ids, leased) in [(1..=11, 0), (1..=8, 8), (9..=11, 0), (9..=10, 2), (11..=11, 0)] {
+        let claimed = claim(&scratch, "a", &take(ids.clone())).await;
+        assert_eq!(claimed.leased.len(), leased, "{ids:?}: {claimed:?}");
+        assert_eq!((claimed.outdated, claimed.overspent.len()), (leased == 0, 0), "{ids:?}: {claimed:?}");
+    }
+    assert_eq!(scratch.number("select count(*) from refundd.permits").await, 10);
 }
 
 /// The scripts of the limits, without a verb.

@@ -176,6 +176,10 @@ impl World<'_> {
                 self.nodes[n].worker(purpose, channel_index).chores.push_back(catch_up);
             }
         }
+        let waits = granted.first().and_then(|(_, permit)| permit.wait_after_refusal(&channel.limits));
+        if let Some(wait) = waits.filter(|_| is_overspent || claimed.outdated) {
+            self.nodes[n].worker(purpose, channel_index).not_before = self.now() + micros(wait);
+        }
         if is_overspent {
             self.nodes[n].worker(purpose, channel_index).wasted = true;
             return Ok(true);

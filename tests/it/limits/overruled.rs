@@ -1,0 +1,34 @@
+//! A node with the old file beside a node with the new one, whose rule is the stricter.
+
+use std::time::Duration;
+
+use playground::bank::Step;
+use refundd::refund::State;
+
+use super::channel;
+use crate::harness::{Scratch, TestNode, until};
+
+/// The new rule has the lower rate, and lets far more through in a second. So the node with the old file is soon at the end of its own
+/// rule, which bounds what it spends of the new window.
+#[tokio::test]
+async fn a_node_with_the_old_file_spends_hardly_a_permit_of_the_new_window_in_vain() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::pays().after(Duration::from_millis(50)));
+    let few = |channels: String| channels.replace("max_in_flight = 50", "max_in_flight = 8");
+    let old = TestNode::start(&scratch, "old", &few(channel("permits = 20"))).await;
+    let daily = channel("permits = 100000").replace("\"1s\"", "\"1d\"");
+    let new = TestNode::start(&scratch, "new", &few(daily)).await;
+    scratch.insert("acme", "R-", 1_000).await;
+    until("the old rule is overruled", async || {
+        let channels = old.get("/v1/channels").await.json();
+        channels["channels"][0]["limits"][0]["overruled_by"].is_string()
+    })
+    .await;
+    until("all are paid", async || scratch.count(State::Succeeded).await == 1_000).await;
+    let sent = i64::try_from(scratch.bank.look(|l| l.all().len())).unwrap();
+    let spent = scratch.number("select count(*) from refundd.permits").await;
+    // Two claims at one moment do not see each other. Each such meeting costs eight permits at most.
+    assert!(spent - sent <= 100, "{spent} permits spent, {sent} requests sent");
+    old.stop().await;
+    new.stop().await;
+}
