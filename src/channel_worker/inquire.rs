@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 
 use super::Work;
 use super::attempt::Attempt;
+use super::lead_time::LeadTime;
 use crate::bank::outcome::for_the_log;
 use crate::bank::{Reserved, SentInquiry};
 use crate::bucket::{Bucket, BucketError, Order, Purpose, Take, Yield};
 use crate::channel::{Channel, Inquiry};
 use crate::crash;
+use crate::limiter::{Limit, Supply};
 use crate::logs::{chain, millis};
 use crate::node::slots::Slot;
 use crate::node::suspended::Leave;
@@ -33,11 +35,15 @@ use crate::wake_up::WakeUps;
 #[derive(Debug)]
 pub struct Inquiries {
     inquiry: Arc<Inquiry>,
+    lead_time: LeadTime,
+    /// All limits free many permits at one moment, and workers for sends may take all of them.
+    asks_first: bool,
 }
 
 impl Inquiries {
-    pub(super) fn new(inquiry: Arc<Inquiry>) -> Self {
-        Inquiries { inquiry }
+    pub(super) fn new(inquiry: Arc<Inquiry>, limits: &[Arc<Limit>]) -> Self {
+        let asks_first = limits.iter().all(|limit| limit.rule.algorithm.supply() == Supply::Together);
+        Inquiries { inquiry, lead_time: LeadTime::default(), asks_first }
     }
 }
 
@@ -46,14 +52,17 @@ impl Work for Inquiries {
     const PURPOSE: Purpose = Purpose::Inquire;
     const MOST_AT_ONCE: u32 = 4;
 
-    /// The longest lead time that a node may ask with. Workers for sends ask later, so they cannot take all permits
-    /// of a window first.
+    /// Where many permits become free at one moment, the longest lead time that a node may ask with. Workers for sends ask later,
+    /// so they cannot take all permits of a window first. Where permits come one by one, each waiting node has a turn. There an
+    /// earlier lead time would pass over the slots that sends have not asked for yet, and these slots would be lost.
     fn lead_time(&self) -> Duration {
-        Bucket::LONGEST_LEAD_TIME
+        if self.asks_first { Bucket::LONGEST_LEAD_TIME } else { self.lead_time.expected() }
     }
 
-    /// Does nothing: the metric and the lead time count the claims of sends only.
-    fn note_claim(&self, _: &Node, _: Duration) {}
+    /// The metric counts the claims of sends only.
+    fn note_claim(&self, _: &Node, took: Duration) {
+        self.lead_time.learn(took);
+    }
 
     async fn take(
         &mut self,

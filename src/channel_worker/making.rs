@@ -61,7 +61,8 @@ impl ChannelWorker<Inquiries> {
             }
         };
         let means = Means { connections, tokens, slots: (channel.max_in_flight / 4).max(1) };
-        Some(Self::new(node, wake_ups, channel, bank, means, Inquiries::new(inquiry), stop))
+        let inquiries = Inquiries::new(inquiry, &channel.limits);
+        Some(Self::new(node, wake_ups, channel, bank, means, inquiries, stop))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the worker's notices to Redis, of a take that came too late, and of an attempt after a sleep.
+//! Tests of the worker's notices to Redis, of a take that came too late, of the lead time of inquiries, and of an attempt after a sleep.
 
 use tokio::sync::mpsc;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::bank::{Reserved, SendDeadline, Slept};
 use crate::bucket::{Bucket, End, ServerTrust};
 use crate::config::Config;
-use crate::limiter::Span;
+use crate::limiter::{Algorithm, Span, Supply};
 use crate::metrics::Metrics;
 use crate::node::ShareLook;
 use crate::store::{Settled, Store};
@@ -87,6 +87,26 @@ async fn an_inquiry_that_is_taken_too_long_after_the_look_goes_back_into_its_own
     };
     assert_eq!(head(Purpose::Inquire).await, Some(RefundId(7)));
     assert_eq!(head(Purpose::Send).await, None);
+}
+
+#[tokio::test]
+async fn inquiries_ask_as_early_as_their_claims_need_unless_sends_could_take_all_permits_of_a_moment() {
+    let (node, paced, bank) = node_and_bank(Bucket::in_memory(Duration::from_secs(5)).unwrap(), "");
+    for algorithm in Algorithm::all(1, 10) {
+        let mut limit = paced.limits[0].as_ref().clone();
+        limit.rule.algorithm = algorithm;
+        let comes_at_once = limit.rule.algorithm.supply() == Supply::Together;
+        let channel = Arc::new(Channel { limits: vec![Arc::new(limit)], ..paced.as_ref().clone() });
+        let (wake_ups, stop) = (WakeUps::of_sends(100), CancellationToken::new());
+        let worker =
+            ChannelWorker::inquiries(node.clone(), wake_ups, channel, Arc::clone(&bank), stop).unwrap();
+        for _ in 0..20 {
+            worker.work.note_claim(&node, Duration::from_millis(3));
+        }
+        let is_longest = worker.work.lead_time() == Bucket::LONGEST_LEAD_TIME;
+        assert_eq!(is_longest, comes_at_once, "{:?}: {:?}", worker.channel.limits, worker.work.lead_time());
+        assert!(is_longest || worker.work.lead_time() < Duration::from_millis(10));
+    }
 }
 
 #[tokio::test]

@@ -79,6 +79,50 @@ fn nodes_that_wait_as_long_as_they_must_leave_no_permit_unused() {
     }
 }
 
+/// The share of a paced limit that a node uses whose bucket for sends is never empty, while one permit in ten goes to an inquiry. Inquiries
+/// ask with this lead time, in us.
+fn share_with_inquiries(permits: u32, lead_time: i64) -> f64 {
+    let (per, lateness) = (Duration::from_secs(1), Duration::from_millis(20));
+    let rule = Rule { algorithm: Algorithm::Paced, permits, per, lateness };
+    let mut world = World::new(&[vec![rule.clone()]], 0, [3_000, lead_time, 0, 0]);
+    world.ahead = 50_000;
+    let _ = world.try_take(0, 1, true).unwrap();
+    let (began, before) = (world.now(), world.taken);
+    // When the worker for sends takes next, and when the worker for inquiries does.
+    let (mut sends_at, mut asks_at) = (began, i64::MAX);
+    let (mut sent, mut asked) = (0, 0);
+    while world.now() < began + 10_000_000 {
+        let is_inquiry = asks_at <= sends_at;
+        world.wait((sends_at.min(asks_at) - world.now()).max(0));
+        let want = if is_inquiry { sent / 9 - asked } else { 16 };
+        let Taken { count, wait } =
+            world.try_take(usize::from(is_inquiry), u32::try_from(want).unwrap(), true).unwrap();
+        let at = world.now() + wait + 1_500;
+        *(if is_inquiry { &mut asks_at } else { &mut sends_at }) = at;
+        *(if is_inquiry { &mut asked } else { &mut sent }) += count;
+        if sent / 9 == asked {
+            asks_at = i64::MAX;
+        } else if asks_at == i64::MAX {
+            asks_at = world.now() + 1_500;
+        }
+    }
+    judge::judge(&world).unwrap();
+    assert!(asked * 12 >= sent, "{asked} inquiries beside {sent} sends");
+    let slots = (world.now() - began) as f64 / rule.spacing_us() as f64;
+    (world.taken - before) as f64 / slots
+}
+
+#[test]
+fn inquiries_that_ask_as_early_as_sends_leave_no_slot_unused() {
+    for permits in [10, 50, 200] {
+        let share = share_with_inquiries(permits, 4_000);
+        assert!(share >= 0.94, "{permits} a second: {share:.3}");
+    }
+    // The reason why they do not ask with the longest lead time.
+    let share = share_with_inquiries(200, micros(crate::limiter::Permit::LONGEST_LEAD_TIME));
+    assert!(share < 0.8, "{share:.3}");
+}
+
 /// Of a limit that is used up, each visit takes several permits. Asking for each permit would cost a claim for each.
 #[test]
 fn nodes_at_a_limit_that_is_used_up_take_several_permits_at_each_visit() {
