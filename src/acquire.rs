@@ -173,11 +173,14 @@ fn is_too_late(limit: &Limit, looked: ShareLook) -> bool {
     limit.placement != Placement::Shared && looked.is_older_than(Limit::SLOWEST_TAKE)
 }
 
+/// The least time for which a permit is handed out: the answer says what is left in whole milliseconds, rounded down.
+const SHORTEST: Duration = Duration::from_millis(2);
+
 /// Whether at least one of the permits can no longer be used. While a machine sleeps, its [`Instant`]s stand still: if it slept
 /// since the grant, nobody knows how much of a span is left.
 fn are_over(permits: &[Permit], now: Instant, granted: Slept) -> bool {
     let mut spans = permits.iter().filter_map(|permit| permit.span);
-    spans.any(|span| span.closes <= now || granted.has_slept_since())
+    spans.any(|span| span.closes <= now + SHORTEST || granted.has_slept_since())
 }
 
 #[cfg(test)]
@@ -191,8 +194,9 @@ mod tests {
         let now = Instant::now();
         let permit = Permit { numbers: Vec::new(), span: Some(Span::translate(0, 10_000, 0, now, now)) };
         let permits = [permit];
-        assert!(!are_over(&permits, now + Duration::from_millis(9), Slept::now()));
-        assert!(are_over(&permits, now + Duration::from_millis(10), Slept::now()));
+        assert!(!are_over(&permits, now + Duration::from_millis(7), Slept::now()));
+        // So little is left that the answer would say 0 ms.
+        assert!(are_over(&permits, now + Duration::from_millis(8), Slept::now()));
     }
 
     #[test]

@@ -48,7 +48,8 @@ struct Grant {
     /// The first byte of each request belongs between these two moments of Redis's clock.
     opens_at: Option<Timestamp>,
     closes_at: Option<Timestamp>,
-    /// The same span, measured from now, for a caller that trusts its own clock more.
+    /// The same span, measured from now, for a caller that trusts its own clock more. Now lies between the moment at which the caller
+    /// sent its request and the moment at which it has the answer. So the caller counts `opens_in_ms` from the answer and `valid_for_ms` from the request.
     opens_in_ms: u64,
     valid_for_ms: u64,
 }
