@@ -81,6 +81,8 @@ pub struct ChannelWorker<W> {
     is_rare: bool,
     /// Until when this node reserved the breaker's probe that the next request is; `None` if it is no probe.
     probe: Option<Instant>,
+    /// How many permits a take wants at most.
+    most_wanted: u32,
     /// The last take failed because Redis had forgotten a limit.
     forgot: bool,
     /// The last claim met ids whose refunds can no longer be claimed; the next ids may be such ids too.

@@ -95,6 +95,7 @@ impl<W: Work> ChannelWorker<W> {
             depth: None,
             is_rare: false,
             probe: None,
+            most_wanted: u32::MAX,
             forgot: false,
             prefetched: Vec::new(),
             met_unclaimable: false,

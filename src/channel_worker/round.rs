@@ -26,9 +26,7 @@ impl<W: Work> ChannelWorker<W> {
     ) -> Result<Next, Obstacle> {
         let name = &channel.name;
         let want = resources.slots.len().min(resources.connections.len());
-        // Under another node's stricter rule, the claim refuses more at once than the rule of this node allows in its `per`.
-        let most = channel.limits.iter().map(|limit| limit.rule.most()).min().unwrap_or(u32::MAX);
-        let want = u32::try_from(want).unwrap_or(u32::MAX).min(most);
+        let want = u32::try_from(want).unwrap_or(u32::MAX).min(self.most_wanted);
         if self.blocked.is_by_postgres() {
             // A take would spend permits that no claim can use, and that other nodes can.
             self.node.store.ping().await?;
@@ -56,6 +54,7 @@ impl<W: Work> ChannelWorker<W> {
             Ok(Take::Granted { taken, depth, is_low, again, stricter_rules, unused }) => {
                 self.note_depth(depth);
                 let longest = self.effective_limits.longest_wait(&stricter_rules);
+                self.note_most_wanted(channel, &stricter_rules);
                 self.waits.note_limit(channel, again.as_ref());
                 self.note_status(channel, again.as_ref(), stricter_rules);
                 if is_low {
@@ -88,6 +87,7 @@ impl<W: Work> ChannelWorker<W> {
                     self.note_depth(depth);
                 }
                 let longest = self.effective_limits.longest_wait(&stricter_rules);
+                self.note_most_wanted(channel, &stricter_rules);
                 self.waits.note_limit(channel, Some(&wait));
                 self.note_status(channel, Some(&wait), stricter_rules);
                 if is_low {
@@ -121,6 +121,13 @@ impl<W: Work> ChannelWorker<W> {
                 Err(error.into())
             }
         }
+    }
+
+    /// Notes how many permits the next take wants at most. Under a stricter rule of another node, the claim refuses more than this
+    /// node's own rules allow in their `per`. Without one there is no bound: a take that gets all that it wants learns no time to come back.
+    fn note_most_wanted(&mut self, channel: &Channel, stricter_rules: &[StricterRule]) {
+        let own = channel.limits.iter().map(|limit| limit.rule.most());
+        self.most_wanted = own.min().filter(|_| !stricter_rules.is_empty()).unwrap_or(u32::MAX);
     }
 
     /// Gives back what was taken too long after the look at this node's shares. The permits stay unused.
