@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::judge;
 use super::scripts::micros;
 use super::world::{Taken, World};
-use crate::limiter::{Algorithm, Rule, Supply, timing};
+use crate::limiter::{Algorithm, Permit, Rule, Supply, timing};
 
 /// Plays `nodes` nodes with up to four lead times, for 20 cycles of the rule. Returns the share of the rule's rate
 /// that was granted, and the number of calls for each permit.
@@ -86,7 +86,8 @@ fn share_with_inquiries(permits: u32, lead_time: i64) -> f64 {
     let rule = Rule { algorithm: Algorithm::Paced, permits, per, lateness };
     let mut world = World::new(&[vec![rule.clone()]], 0, [3_000, lead_time, 0, 0]);
     world.ahead = 50_000;
-    let _ = world.try_take(0, 1, true).unwrap();
+    // Restores the count.
+    world.try_take(0, 1, true).unwrap();
     let (began, before) = (world.now(), world.taken);
     // When the worker for sends takes next, and when the worker for inquiries does.
     let (mut sends_at, mut asks_at) = (began, i64::MAX);
@@ -119,7 +120,7 @@ fn inquiries_that_ask_as_early_as_sends_leave_no_slot_unused() {
         assert!(share >= 0.94, "{permits} a second: {share:.3}");
     }
     // The reason why they do not ask with the longest lead time.
-    let share = share_with_inquiries(200, micros(crate::limiter::Permit::LONGEST_LEAD_TIME));
+    let share = share_with_inquiries(200, micros(Permit::LONGEST_LEAD_TIME));
     assert!(share < 0.8, "{share:.3}");
 }
 
