@@ -4,12 +4,14 @@
 //! The settler does not decide what an outcome means.
 //!
 //! It keeps an outcome that cannot be written, and tries again until Postgres is back. If the lease lapses meanwhile,
-//! the refund becomes `unknown`, and the journal keeps the late answer as evidence. An outcome whose row another
-//! transaction has locked, or at which Postgres fails, is set aside, so that the other outcomes do not wait for it.
+//! the refund becomes `unknown`, and the journal keeps the late answer as evidence. An outcome is set aside if another
+//! transaction has locked its row, or if Postgres fails at it or works on it for too long. It is tried again beside the
+//! other commits, so that the other outcomes do not wait for it.
 //!
 //! The settler counts and logs each outcome once, when the first try to write it is over. Only then it is known
 //! whether Postgres takes the bank's reference, or the outcome becomes one for a person.
 
+mod aside;
 mod late;
 mod reporting;
 
@@ -40,8 +42,8 @@ pub struct Settler {
 
 impl Settler {
     const MOST_AT_ONCE: usize = 256;
-    /// How many commits may be under way together. A second one begins only when a full batch waits: one commit after the other
-    /// uses one core of Postgres at most.
+    /// How many commits may be under way together, beside one of outcomes that were set aside. A second one begins only
+    /// when a full batch waits: one commit after the other uses one core of Postgres at most.
     const COMMITS: usize = 2;
     /// The shortest time from the beginning of one commit to the next, so that a steady stream shares commits. A
     /// longer time costs more when a node is killed: refunds whose outcomes it had not written become `unknown`.
@@ -71,12 +73,14 @@ impl Settler {
         let mut is_open = true;
         while is_open || !commits.is_empty() || !aside.is_empty() {
             let has_room = aside.len() + looked_at < Self::INBOX;
+            // Without the commit of outcomes that were set aside: Postgres may work on it for seconds, each time.
+            let writing = commits.len() - usize::from(looked_at > 0);
             tokio::select! {
-                came = inbox.recv_many(&mut batch, Self::MOST_AT_ONCE), if is_open && commits.is_empty() && has_room => {
+                came = inbox.recv_many(&mut batch, Self::MOST_AT_ONCE), if is_open && writing == 0 && has_room => {
                     is_open = came > 0;
                     tokio::time::sleep_until(next.into()).await;
                 }
-                () = tokio::time::sleep_until(next.into()), if (1..Self::COMMITS).contains(&commits.len()) => {
+                () = tokio::time::sleep_until(next.into()), if (1..Self::COMMITS).contains(&writing) => {
                     next = Instant::now() + Self::GATHERING;
                     if inbox.len() < Self::MOST_AT_ONCE || !has_room {
                         continue;
@@ -90,7 +94,7 @@ impl Settler {
                     aside.extend(locked);
                     continue;
                 }
-                () = tokio::time::sleep_until(look_at.into()), if !aside.is_empty() => {
+                () = tokio::time::sleep_until(look_at.into()), if !aside.is_empty() && looked_at == 0 => {
                     looked_at += aside.len();
                     commits.push(writer.commit(std::mem::take(&mut aside), true));
                     continue;
@@ -128,22 +132,6 @@ impl Writer {
         } else {
             (0, self.write(&batch, false).await)
         }
-    }
-
-    /// Writes the outcomes whose rows are no longer locked. Returns the others.
-    async fn write_free(&self, aside: Vec<Settled>) -> Vec<Settled> {
-        let ids: Vec<RefundId> = aside.iter().map(|settled| settled.id).collect();
-        let free = match self.node.store.free(&ids).await {
-            Ok(free) => free,
-            Err(error) if error.is_outage() => return aside,
-            // Postgres cannot read one of the rows. Each outcome is tried alone.
-            Err(_) => ids,
-        };
-        let (free, mut locked): (Vec<_>, Vec<_>) = aside.into_iter().partition(|one| free.contains(&one.id));
-        if !free.is_empty() {
-            locked.extend(self.write(&free, true).await);
-        }
-        locked
     }
 
     /// Writes outcomes, and tries until that works. Returns the outcomes that wait: others have locked their rows, or
@@ -207,11 +195,16 @@ impl Writer {
                         "Postgres worked too long on the outcomes of {} refunds; they are written in two halves", batch.len(),
                     );
                     let (half, rest) = batch.split_at(batch.len() / 2);
-                    let mut locked = Box::pin(self.write(half, again)).await;
-                    locked.extend(Box::pin(self.write(rest, again)).await);
-                    return locked;
+                    let mut waiting = Box::pin(self.write(half, again)).await;
+                    // It is slow for the others, too.
+                    if waiting.len() >= Settler::FAILS_AT_ONCE {
+                        self.report(if again { &[] } else { rest });
+                        return [rest, &waiting].concat();
+                    }
+                    waiting.extend(Box::pin(self.write(rest, again)).await);
+                    return waiting;
                 }
-                Err(error) if error.is_outage() => {
+                Err(error) if error.is_outage() && !error.is_too_slow() => {
                     if !again {
                         self.report(batch);
                     }
@@ -234,7 +227,8 @@ impl Writer {
                     let shown = self.without_reference(&batch[0]).await;
                     return Box::pin(self.write(&[shown], again)).await;
                 }
-                // A damaged page, or a trigger that somebody added: the outcome can be written when that is mended.
+                // A damaged page, or a trigger that somebody added and that fails or is slow: the outcome can be written when
+                // that is mended.
                 Err(error) if !error.is_about_the_row() => {
                     if !again {
                         self.report(batch);
@@ -249,22 +243,6 @@ impl Writer {
                 }
             }
         }
-    }
-
-    /// Writes each outcome in a commit of its own. Returns those that wait.
-    async fn write_each(&self, batch: &[Settled], again: bool) -> Vec<Settled> {
-        let (mut waiting, began) = (Vec::new(), Instant::now());
-        for (place, one) in batch.iter().enumerate() {
-            waiting.extend(Box::pin(self.write(std::slice::from_ref(one), again)).await);
-            // The others likely wait for the same row. The next round begins with another.
-            let is_slow = !waiting.is_empty() && began.elapsed() >= Settler::LOOK_AGAIN;
-            if is_slow || waiting.len() >= Settler::FAILS_AT_ONCE {
-                let rest = &batch[place + 1..];
-                self.report(if again { &[] } else { rest });
-                return [rest, &waiting].concat();
-            }
-        }
-        waiting
     }
 
     /// Turns an outcome into one for a person: the bank reference in the answer belongs to another refund.
