@@ -73,7 +73,10 @@ const BATCHES_AT_ONCE: usize = 2;
 const LISTS_AT_ONCE: usize = 2;
 /// How many requests with decisions are carried out at the same time. Each makes up to 1,000 commits, one after the other.
 const DECISIONS_AT_ONCE: usize = 4;
-/// How long a request with decisions waits for its place.
+/// How many cancellations of one refund are carried out at the same time. While another transaction holds the refund, a
+/// cancellation keeps a connection for 3 s, and the channel workers need the others.
+const CANCELS_AT_ONCE: usize = 2;
+/// How long a request with decisions, or a cancellation, waits for its place.
 const DECISIONS_WAIT: Duration = Duration::from_secs(10);
 
 /// Nudges the feeder, because a channel has a new refund. A lost nudge does no harm.
@@ -110,6 +113,7 @@ pub struct ApiState {
     batches: FairPlaces,
     lists: FairPlaces,
     decisions: FairPlaces,
+    cancels: FairPlaces,
     group_committer: GroupCommitter,
     nudge: Nudge,
 }
@@ -139,6 +143,7 @@ impl Api {
             batches: FairPlaces::new(BATCHES_AT_ONCE),
             lists: FairPlaces::new(LISTS_AT_ONCE),
             decisions: FairPlaces::new(DECISIONS_AT_ONCE),
+            cancels: FairPlaces::new(CANCELS_AT_ONCE),
         }))
     }
 
@@ -154,6 +159,12 @@ impl Api {
     async fn place_to_decide(&self, who: &Who) -> Result<FairPlace, Problem> {
         let busy = "you or others have decisions under way for longer than 10 s, so none of these was written; repeating is safe";
         self.decisions.place_within(who, DECISIONS_WAIT, busy).await
+    }
+
+    /// Waits for a place to cancel one refund. To be called before the task that cancels it, as for decisions.
+    async fn place_to_cancel(&self, who: &Who) -> Result<FairPlace, Problem> {
+        let busy = "you or others have cancellations under way for longer than 10 s, so this one was not tried; repeating is safe";
+        self.cancels.place_within(who, DECISIONS_WAIT, busy).await
     }
 }
 

@@ -8,7 +8,7 @@ use super::body::{self, BodyKind};
 use super::look::Named;
 use super::person::read_version;
 use super::who::of_a_person;
-use super::{Api, Json, Problem, Who, json, to_the_end};
+use super::{Api, Json, Problem, Who, json};
 use crate::bucket::Bucket;
 use crate::logs::chain;
 use crate::refund::draft::FieldError;
@@ -53,14 +53,20 @@ pub(super) async fn cancel(
     }
     let bytes = api.bodies.read(&head, body, MOST_BYTES).await?;
     let cancellation = read(&bytes, &who)?;
-    carry_out(api, id, cancellation).await.map(Json)
+    carry_out(api, &who, id, cancellation).await.map(Json)
 }
 
 /// Cancels a refund, and answers it, also when the caller hangs up.
-pub(super) async fn carry_out(api: Api, id: RefundId, cancellation: Cancellation) -> Result<Refund, Problem> {
+pub(super) async fn carry_out(
+    api: Api,
+    who: &Who,
+    id: RefundId,
+    cancellation: Cancellation,
+) -> Result<Refund, Problem> {
     let bucket = api.node.bucket.clone();
     let Cancellation { seen, canceller } = cancellation;
-    let cancelled = to_the_end(async move { api.node.store.cancel(id, seen, &canceller).await }).await??;
+    let place = api.place_to_cancel(who).await?;
+    let cancelled = place.run(async move { Ok(api.node.store.cancel(id, seen, &canceller).await?) }).await?;
     if let Cancelled::Now(refund) = &cancelled
         && let Ok(channel) = ChannelName::new(&refund.channel)
     {

@@ -1,5 +1,6 @@
 //! The HTTP way in, against a running node.
 
+mod held;
 mod rules;
 
 use std::collections::BTreeSet;

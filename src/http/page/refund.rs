@@ -285,6 +285,6 @@ pub(in crate::http) async fn cancel(
     object.insert("version".to_owned(), form.text("version").parse::<i32>().map_or(Value::Null, Value::from));
     let mut cancellation = read(Value::Object(object).to_string().as_bytes(), &who)?;
     cancellation.canceller.never_sent = true;
-    carry_out(api, id, cancellation).await?;
+    carry_out(api, &who, id, cancellation).await?;
     Ok(Redirect::to(&format!("/refunds/{id}?done=cancelled")).into_response())
 }
