@@ -8,65 +8,45 @@
 //! and a slow Postgres would become slower. A refund that is locked also when it is saved alone waits for the lock in
 //! another place, so that it delays no refund that is not.
 //!
-//! A save goes on when its caller hangs up.
+//! A save goes on when its caller hangs up. A refund that still waits for its commit is dropped then: see [`queue`].
 //!
 //! A refund that is refused may be saved already: the rules may be stricter since. Few are looked up at a time, so that a flood
 //! of refused refunds keeps no connections from the channel workers.
 
+mod queue;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::Nudge;
+use super::{Nudge, Problem};
 use crate::crash;
 use crate::lock::Lock;
 use crate::node::Node;
-use crate::refund::{ChannelName, NewRefund};
+use crate::refund::{CallerName, ChannelName, NewRefund};
 use crate::store::{NotSaved, Saved, StoreError};
+use queue::{SaveAnswer, SaveQueue, SaveReply, WaitingSave};
 
 /// The result of a save: what the store answered, or the error of the commit, which all its refunds share. `None` if
 /// saving panicked.
 type SharedResult<T> = Option<Result<T, Arc<StoreError>>>;
-
-type Reply = oneshot::Sender<Result<Saved, Arc<StoreError>>>;
 
 /// Saves refunds in groups. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct GroupCommitter {
     node: Node,
     nudge: Nudge,
-    queue: Arc<Mutex<Queue>>,
+    queue: Arc<Mutex<SaveQueue>>,
     /// For the refunds of groups that failed.
     alone: Arc<Semaphore>,
     /// For refunds that are locked by another transaction.
     behind_locks: Arc<Semaphore>,
-}
-
-#[derive(Default)]
-struct Queue {
-    waiting: Vec<Waiting>,
-    writers: usize,
-}
-
-impl Queue {
-    /// Whether there is work for this many writers.
-    fn has_work_for(&self, writers: usize) -> bool {
-        match writers {
-            0 | 1 => !self.waiting.is_empty(),
-            _ => writers <= GroupCommitter::WRITERS && self.waiting.len() >= GroupCommitter::MOST_IN_A_GROUP,
-        }
-    }
-}
-
-struct Waiting {
-    refund: NewRefund,
-    answer: Reply,
 }
 
 impl fmt::Debug for GroupCommitter {
@@ -76,10 +56,6 @@ impl fmt::Debug for GroupCommitter {
 }
 
 impl GroupCommitter {
-    /// The most groups being written at the same time. The second writer starts only while a full group waits: one
-    /// commit for all waiting refunds costs less than two commits for half of them each.
-    const WRITERS: usize = 2;
-    const MOST_IN_A_GROUP: usize = 100;
     /// How many refunds of groups that failed are saved alone at the same time. The channel workers need the other
     /// connections.
     const ALONE: usize = 2;
@@ -93,7 +69,7 @@ impl GroupCommitter {
     pub fn new(node: Node, nudge: Nudge) -> Self {
         let places = |most| Arc::new(Semaphore::new(most));
         let (alone, behind_locks) = (places(Self::ALONE), places(Self::BEHIND_LOCKS));
-        GroupCommitter { node, nudge, queue: Arc::default(), alone, behind_locks }
+        GroupCommitter { node, nudge, queue: Arc::new(Mutex::new(SaveQueue::new())), alone, behind_locks }
     }
 
     /// Saves a batch in one commit, or in several if the database refuses some refunds: these have its message. If it refuses too
@@ -118,24 +94,31 @@ impl GroupCommitter {
     }
 
     /// Saves one refund, in one commit with others that came while the last commit was written.
-    pub async fn one(&self, refund: NewRefund) -> SharedResult<Saved> {
-        let (answer, answered) = oneshot::channel();
-        self.queue_up(Waiting { refund, answer });
-        answered.await.ok()
+    ///
+    /// # Errors
+    /// When too many refunds wait already.
+    pub async fn one(
+        &self,
+        caller: Option<&CallerName>,
+        refund: NewRefund,
+    ) -> Result<SharedResult<Saved>, Problem> {
+        let busy = "too many refunds of this caller or of others wait to be saved, so this one was not tried; repeating is safe";
+        let answered = self.queue_up(caller, refund).ok_or_else(|| Problem::busy(busy))?;
+        Ok(answered.await.ok())
     }
 
     /// Queues a refund, and starts a writer if there is work for one more.
-    fn queue_up(&self, waiting: Waiting) {
-        let mut queue = self.queue();
-        queue.waiting.push(waiting);
-        if queue.has_work_for(queue.writers + 1) {
-            queue.writers += 1;
+    fn queue_up(
+        &self,
+        caller: Option<&CallerName>,
+        refund: NewRefund,
+    ) -> Option<oneshot::Receiver<SaveAnswer>> {
+        let mut queue = self.queue.locked();
+        let answered = queue.add(caller, refund)?;
+        if queue.begins_writer() {
             tokio::spawn(self.clone().write());
         }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.locked()
+        Some(answered)
     }
 
     /// Saves groups until there is no work for this writer.
@@ -146,22 +129,16 @@ impl GroupCommitter {
         }
     }
 
-    /// The refunds that wait longest. `None` counts the writer as ended, so it must end.
-    fn next_group(&self) -> Option<Vec<Waiting>> {
-        let mut queue = self.queue();
-        if !queue.has_work_for(queue.writers) {
-            queue.writers -= 1;
-            return None;
-        }
-        let most = queue.waiting.len().min(Self::MOST_IN_A_GROUP);
-        Some(queue.waiting.drain(..most).collect())
+    /// The next refunds to save. The lock of the queue ends here.
+    fn next_group(&self) -> Option<Vec<WaitingSave>> {
+        self.queue.locked().next_group()
     }
 
-    async fn save(&self, mut group: Vec<Waiting>) {
+    async fn save(&self, mut group: Vec<WaitingSave>) {
         // In one order, so that two groups with the same refunds do not deadlock.
         group.sort_by(|one, other| one.refund.refund_ref.cmp(&other.refund.refund_ref));
-        let (refunds, answers): (Vec<_>, Vec<_>) =
-            group.into_iter().map(|waiting| (waiting.refund, waiting.answer)).unzip();
+        let (refunds, replies): (Vec<_>, Vec<_>) =
+            group.into_iter().map(|waiting| (waiting.refund, waiting.reply)).unzip();
         crash::point("saving");
         let saved = self.node.store.save_unless_locked(&refunds).await;
         crash::point("saved");
@@ -171,16 +148,16 @@ impl GroupCommitter {
                     || (refunds.len() > 1 && (error.is_about_the_row() || error.is_too_slow())) =>
             {
                 let error = Arc::new(error);
-                for (refund, answer) in refunds.into_iter().zip(answers) {
-                    tokio::spawn(self.clone().save_alone(refund, answer, Arc::clone(&error)));
+                for (refund, reply) in refunds.into_iter().zip(replies) {
+                    tokio::spawn(self.clone().save_alone(refund, reply, Arc::clone(&error)));
                 }
             }
-            saved => self.answer(&refunds, answers, saved),
+            saved => self.answer(&refunds, replies, saved),
         }
     }
 
     /// Saves a refund of a failed group alone. A refund without a place in time shares the failure of its group.
-    async fn save_alone(self, refund: NewRefund, answer: Reply, failure: Arc<StoreError>) {
+    async fn save_alone(self, refund: NewRefund, reply: SaveReply, failure: Arc<StoreError>) {
         let (refunds, store) = ([refund], &self.node.store);
         let saved = match in_place(&self.alone, store.save_unless_locked(&refunds)).await {
             Some(Err(error)) if error.is_a_lock() => {
@@ -188,27 +165,26 @@ impl GroupCommitter {
             }
             Some(saved) => saved,
             None => {
-                let _ = answer.send(Err(failure));
+                reply.send(Err(failure));
                 return;
             }
         };
-        self.answer(&refunds, vec![answer], saved);
+        self.answer(&refunds, vec![reply], saved);
     }
 
-    fn answer(&self, refunds: &[NewRefund], answers: Vec<Reply>, saved: Result<Vec<Saved>, StoreError>) {
+    fn answer(&self, refunds: &[NewRefund], replies: Vec<SaveReply>, saved: Result<Vec<Saved>, StoreError>) {
         match saved {
             Ok(saved) => {
                 self.report("http", refunds.iter().zip(&saved));
-                for (answer, saved) in answers.into_iter().zip(saved) {
-                    // The caller may have hung up.
-                    let _ = answer.send(Ok(saved));
+                for (reply, saved) in replies.into_iter().zip(saved) {
+                    reply.send(Ok(saved));
                 }
             }
             Err(error) => {
                 self.node.note_failed_save(&error);
                 let error = Arc::new(error);
-                for answer in answers {
-                    let _ = answer.send(Err(Arc::clone(&error)));
+                for reply in replies {
+                    reply.send(Err(Arc::clone(&error)));
                 }
             }
         }

@@ -51,7 +51,7 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
     }
     let (refund_ref, channel, amount_minor) =
         (refund.refund_ref.clone(), refund.channel.clone(), refund.money.amount_minor);
-    match saved(api.group_committer.one(refund).await)? {
+    match saved(api.group_committer.one(who.name(), refund).await?)? {
         Saved::Created(refund) => {
             let place = HeaderValue::try_from(format!("/v1/refunds/{}", refund.id));
             let place = place.map_err(|_| Problem::internal())?;
