@@ -29,20 +29,16 @@ impl Daemon {
 
     /// The time after which [`Daemon::stop`] has ended, whatever fails.
     pub fn longest_stop(&self) -> Duration {
-        let bounds = [Self::LOOPS, self.longest_call(), Self::SPARE, Self::OUTCOMES, Self::CONNECTIONS];
+        let bounds =
+            [Self::LOOPS, self.workers.longest_call(), Self::SPARE, Self::OUTCOMES, Self::CONNECTIONS];
         bounds.iter().sum::<Duration>() + Exporter::LAST + Self::STATEMENT * 3
-    }
-
-    /// The slowest channel's time-outs.
-    fn longest_call(&self) -> Duration {
-        self.config().channels.values().map(|c| c.timeout + c.connect_timeout).max().unwrap_or_default()
     }
 
     /// Stops in order: takes no more refunds, lets requests in flight finish and settles them. The result names the
     /// refunds that stay leased. When `hurry` is cancelled, the waits for loops, requests and outcomes end a second
     /// later.
     pub async fn stop(self, hurry: CancellationToken) -> Stopped {
-        let longest = self.longest_call();
+        let longest = self.workers.longest_call();
         let bounded = |limit: Duration| {
             let hurry = hurry.clone();
             async move {

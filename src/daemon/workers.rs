@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,7 @@ pub(super) struct Workers {
     inquiry_wake_ups: WakeUps,
     outbox: mpsc::Sender<Settled>,
     running: Mutex<HashMap<ChannelName, RunningChannel>>,
+    longest_call: Mutex<Duration>,
 }
 
 /// What the workers of a channel were started with.
@@ -48,7 +50,8 @@ impl Workers {
         inquiry_wake_ups: WakeUps,
         outbox: mpsc::Sender<Settled>,
     ) -> Self {
-        Workers { node, wake_ups, inquiry_wake_ups, outbox, running: Mutex::default() }
+        let (running, longest_call) = (Mutex::default(), Mutex::default());
+        Workers { node, wake_ups, inquiry_wake_ups, outbox, running, longest_call }
     }
 
     /// Makes a client for each channel.
@@ -72,6 +75,9 @@ impl Workers {
         roots: u64,
         supervisor: &Supervisor,
     ) -> Reloaded {
+        let calls = channels.iter().map(|channel| channel.timeout + channel.connect_timeout);
+        let longest = calls.chain([self.longest_call()]).max().unwrap_or_default();
+        *self.longest_call.locked() = longest;
         let mut done = Reloaded::default();
         let mut running = self.running.locked();
         let gone: Vec<ChannelName> =
@@ -122,6 +128,11 @@ impl Workers {
             }
         }
         done
+    }
+
+    /// The longest time-outs of a channel since the start. After a reload, requests run on under those of the old configuration.
+    pub fn longest_call(&self) -> Duration {
+        *self.longest_call.locked()
     }
 
     /// Signals all workers to stop; does not wait for their end.

@@ -27,6 +27,24 @@ async fn stopping_waits_for_the_calls_in_flight_and_settles_them() {
 }
 
 #[tokio::test]
+async fn a_call_that_began_before_a_reload_lowered_its_time_out_is_waited_for_as_well() {
+    let scratch = Scratch::new().await;
+    // Longer than a stop waits under the new time-outs.
+    scratch.bank.then("acme", Step::pays().after(Duration::from_secs(8)));
+    let mut node = NodeProcess::start(&scratch, "a", UNLIMITED);
+    scratch.insert("acme", "R-", 1).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
+    let impatient = UNLIMITED.replace("timeout = \"10s\"\nconnect", "timeout = \"1s\"\nconnect");
+    node.rewrite(&scratch.file("a", &impatient));
+    node.signal(Signal::HUP);
+    node.wait_for_line("Configuration read again and in force: channel.acme changed");
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    let counts = scratch.counts().await;
+    assert_eq!(counts.get(&State::Succeeded), Some(&1), "{counts:?}");
+}
+
+#[tokio::test]
 async fn refunds_that_wait_for_their_permit_are_handed_back_unsent() {
     let scratch = Scratch::new().await;
     let channels = format!(
