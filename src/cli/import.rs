@@ -63,7 +63,7 @@ totals, saves nothing. A file that names one currency there may have no other. B
 of its refs, or a channel may fill: such lines are refused, the others are saved, and the last line of standard error says \
 how many.
 
-Exit codes: 0 every line is saved, or would be; 1 a line was refused, the totals differ, the file has no refunds \
+Exit codes: 0 every line is saved, or would be; 1 a line was refused or not saved for now, the totals differ, the file has no refunds \
 (unless count=0 is expected), or the command failed; 2 the command line is wrong.";
 
 /// The file to import.
@@ -133,11 +133,18 @@ pub(super) async fn import(args: Args, config: &Config) -> anyhow::Result<ExitCo
              or a channel changed or filled. Keep the refs; {IMPORT_AGAIN}"
         );
     }
+    if import.unsure > 0 {
+        let lines = counted(import.unsure, "line");
+        eprintln!(
+            "refundd: not saved for now: {lines}; another transaction may be saving the same refs. Import the whole file again \
+             later, and pay none of its lines in another way: refunds that are saved are not saved twice"
+        );
+    }
     if import.is_empty() && !args.expect.as_ref().is_some_and(ExpectedTotals::is_nothing) {
         eprintln!("refundd: {path} has no refunds; if that is right, say --expect count=0");
         return Ok(ExitCode::FAILURE);
     }
-    Ok(if import.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if import.refused + import.unsure == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Reads a file and foresees every line, before anything of it is saved. `None` if a line would be refused, or the totals

@@ -72,8 +72,8 @@ impl GroupCommitter {
         GroupCommitter { node, nudge, queue: Arc::new(Mutex::new(SaveQueue::new())), alone, behind_locks }
     }
 
-    /// Saves a batch in one commit, or in several if the database refuses some refunds: these have its message. If it refuses too
-    /// many, the rest is not tried. The results have the order of `refunds`.
+    /// Saves a batch in one commit, or in several if the database refuses some refunds or another transaction holds some. If it
+    /// refuses too many, the rest is not tried. The results have the order of `refunds`.
     pub async fn batch(&self, refunds: Vec<NewRefund>) -> SharedResult<Vec<Result<Saved, NotSaved>>> {
         let group_committer = self.clone();
         let task = tokio::spawn(async move {

@@ -74,6 +74,11 @@ impl StoreError {
         self.answer().is_some_and(|answer| has_code(answer, &["55P03", "40P01"]))
     }
 
+    /// Whether Postgres gave the transaction up to end a deadlock.
+    pub fn is_a_deadlock(&self) -> bool {
+        self.answer().is_some_and(|answer| has_code(answer, &["40P01"]))
+    }
+
     /// Whether Postgres gave the statement up because it worked on it for too long. One refund may be slow, or Postgres is.
     pub fn is_too_slow(&self) -> bool {
         self.answer().is_some_and(|answer| has_code(answer, &["57014"]))

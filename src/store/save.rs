@@ -2,7 +2,6 @@
 //!
 //! A repeated save saves nothing twice: it compares the refund with the saved one of the same ref.
 
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -61,26 +60,6 @@ impl Saved {
     }
 }
 
-/// Why [`Store::save_each`] did not save a refund.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotSaved {
-    /// The database refuses it, with this message.
-    Refused(String),
-    /// The database refused too many refunds before, so this refund was in none.
-    NotTried,
-}
-
-impl fmt::Display for NotSaved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NotSaved::Refused(why) => why.as_str(),
-            NotSaved::NotTried => {
-                "was not tried, because the database refused too many refunds before it; repeat it without those"
-            }
-        })
-    }
-}
-
 const SAVE: Statement = statement!(include_str!("sql/save.sql"));
 
 // `due_at`, `deadline_at` and `traceparent` may differ in a repeated save. Amount, currency, payment and payload may not. A refund that was
@@ -111,51 +90,6 @@ impl Store {
     /// [`StoreError::is_a_lock`].
     pub async fn save_unless_locked(&self, refunds: &[NewRefund]) -> Result<Vec<Saved>, StoreError> {
         self.save_waiting(refunds, "20ms").await
-    }
-
-    /// Saves refunds in one commit, like [`Store::save`], unless the database itself refuses one, as a trigger of a newer version
-    /// may. Then the halves are saved apart, and their halves, until each such refund is alone. It has the database's message. A part that
-    /// meets a lock is tried so many times in all: another commit saves some of the same refs in another order, and ends soon. After
-    /// `most_refusals` refused refunds the rest is not tried: each of them costs several statements.
-    ///
-    /// # Errors
-    /// When Postgres failed. Some of the refunds may be saved.
-    pub async fn save_each(
-        &self,
-        refunds: &[NewRefund],
-        tries: u32,
-        most_refusals: usize,
-    ) -> Result<Vec<Result<Saved, NotSaved>>, StoreError> {
-        let mut results = Vec::with_capacity(refunds.len());
-        let mut refusals = 0;
-        // What is still to be saved; the next part is the last one.
-        let mut parts = vec![refunds];
-        while let Some(part) = parts.pop() {
-            if refusals >= most_refusals {
-                results.extend(part.iter().map(|_| Err(NotSaved::NotTried)));
-                continue;
-            }
-            let mut saved = self.save(part).await;
-            for _ in 1..tries {
-                if saved.as_ref().is_err_and(StoreError::is_a_lock) {
-                    saved = self.save(part).await;
-                }
-            }
-            match saved {
-                Ok(saved) => results.extend(saved.into_iter().map(Ok)),
-                Err(error) => {
-                    let Some(why) = error.refusal() else { return Err(error) };
-                    if part.len() < 2 {
-                        refusals += 1;
-                        results.extend(part.iter().map(|_| Err(NotSaved::Refused(why.clone()))));
-                    } else {
-                        let (first, second) = part.split_at(part.len() / 2);
-                        parts.extend([second, first]);
-                    }
-                }
-            }
-        }
-        Ok(results)
     }
 
     async fn save_waiting(

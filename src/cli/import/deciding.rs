@@ -5,9 +5,10 @@
 
 use super::rows::RefusedLine;
 use crate::refund::NewRefund;
-use crate::store::{SaveResult, Store, StoreError};
+use crate::store::{NotSaved, SaveResult, Store, StoreError};
 
-/// How often lines are saved that another commit holds.
+/// How often the lines of one commit are saved together while another transaction holds some of them. After that, those are set
+/// apart.
 const LOCK_TRIES: u32 = 4;
 
 /// The lines of one commit.
@@ -54,8 +55,8 @@ pub(super) struct DecidedLines {
 pub(super) enum LineResults {
     /// This many lines, and all of them are saved now.
     New(u64),
-    /// Each line with its result, or with the reason why Postgres refuses it.
-    Judged(Vec<(u64, NewRefund, Result<SaveResult, String>)>),
+    /// Each line with its result, or with the reason why Postgres did not take it.
+    Judged(Vec<(u64, NewRefund, Result<SaveResult, NotSaved>)>),
 }
 
 pub(super) async fn foresee(store: Store, commit: CommitLines) -> Result<DecidedLines, StoreError> {
@@ -78,8 +79,7 @@ pub(super) async fn save(
     }
     // An import works through a file on connections of its own, so the database may refuse any number.
     let results = store.save_each(&refunds, LOCK_TRIES, usize::MAX).await?;
-    let results =
-        results.into_iter().map(|saved| saved.map(|saved| saved.result()).map_err(|why| why.to_string()));
+    let results = results.into_iter().map(|saved| saved.map(|saved| saved.result()));
     Ok(DecidedLines { results: judged(numbers, refunds, results), doubtful })
 }
 
@@ -98,7 +98,7 @@ async fn look_up(store: &Store, doubtful: &mut [DoubtfulLine]) -> Result<(), Sto
 fn judged(
     numbers: Vec<u64>,
     refunds: Vec<NewRefund>,
-    results: impl IntoIterator<Item = Result<SaveResult, String>>,
+    results: impl IntoIterator<Item = Result<SaveResult, NotSaved>>,
 ) -> LineResults {
     let judged = numbers.into_iter().zip(refunds).zip(results);
     LineResults::Judged(judged.map(|((number, refund), result)| (number, refund, result)).collect())

@@ -14,7 +14,7 @@ use crate::cli::totals::Totals;
 use crate::refund::draft::{card_numbers_refused, no_such_channel};
 use crate::refund::text::{counted, shown};
 use crate::refund::{NewRefund, card};
-use crate::store::{SaveResult, Store, StoreError};
+use crate::store::{NotSaved, SaveResult, Store, StoreError};
 
 /// The results of the lines so far.
 pub(super) struct Import<'a> {
@@ -26,8 +26,9 @@ pub(super) struct Import<'a> {
     pub saved: u64,
     already_saved: u64,
     pub refused: u64,
-    /// The lines of commits that failed: the answer to a commit may be lost.
-    unsure: u64,
+    /// The lines of commits that failed, as the answer to a commit may be lost, and the lines that another transaction held, as it
+    /// may save them.
+    pub unsure: u64,
     /// Of the lines that can be read.
     pub totals: Totals,
     /// Of the lines that are saved, or would be.
@@ -177,7 +178,12 @@ impl<'a> Import<'a> {
                     continue;
                 }
                 Ok(refusal) => self.refusal(&refund, refusal),
-                Err(why) => why,
+                Err(NotSaved::Locked) => {
+                    self.unsure += 1;
+                    refused.push((line, NotSaved::Locked.to_string()));
+                    continue;
+                }
+                Err(why) => why.to_string(),
             };
             self.refused += 1;
             self.refused_totals.add(&refund.money);
@@ -247,7 +253,7 @@ impl<'a> Import<'a> {
 
     /// Whether the file had no line with a refund.
     pub(super) fn is_empty(&self) -> bool {
-        self.saved + self.already_saved + self.refused == 0
+        self.saved + self.already_saved + self.refused + self.unsure == 0
     }
 
     pub(super) fn tally(&self) -> String {

@@ -67,7 +67,7 @@ pub(super) async fn answer_repeats(
 pub(super) fn not_saved(index: usize, refund_ref: String, why: &NotSaved) -> ItemResult {
     let status = match why {
         NotSaved::Refused(_) => StatusCode::UNPROCESSABLE_ENTITY,
-        NotSaved::NotTried => StatusCode::SERVICE_UNAVAILABLE,
+        NotSaved::Locked | NotSaved::NotTried => StatusCode::SERVICE_UNAVAILABLE,
     };
     ItemResult {
         index,

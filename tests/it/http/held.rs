@@ -1,11 +1,14 @@
 //! Refunds that another transaction holds, or is about to save.
 
+use std::time::{Duration, Instant};
+
 use futures_util::future::join_all;
 use refundd::refund::State;
-use serde_json::json;
-use sqlx::{Connection, Executor};
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection, Executor};
 
 use crate::dispatch::UNLIMITED;
+use crate::harness::node::{Answer, refund};
 use crate::harness::{Scratch, TestNode, until};
 
 /// Two of all callers together.
@@ -47,5 +50,62 @@ async fn cancellations_of_refunds_that_somebody_holds_leave_connections_to_the_c
     assert!(most <= MOST_CANCELS, "{most} cancellations wait on a connection each");
     lock.rollback().await.unwrap();
     until("one of them is cancelled", async || cancel(1).await == 200).await;
+    node.stop().await;
+}
+
+/// A batch of `R-0` to `R-999`.
+fn batch() -> Value {
+    (0..1000).map(|n| refund(&format!("R-{n}"), "acme")).collect()
+}
+
+/// The status of each of its refunds.
+fn statuses(answer: &Answer) -> Vec<u64> {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json().as_array().unwrap().iter().map(|item| item["status"].as_u64().unwrap()).collect()
+}
+
+/// Begins to save these refunds of it by SQL.
+fn held(numbers: &str) -> String {
+    format!(
+        "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+         select 'R-' || n, 'acme', 'P', 1, 'EUR' from generate_series({numbers}) n"
+    )
+}
+
+#[tokio::test]
+async fn a_ref_that_somebody_is_about_to_save_keeps_no_other_refund_of_its_batch_from_being_saved() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let mut holder = scratch.connect().await;
+    let mut producer = holder.begin().await.unwrap();
+    producer.execute(AssertSqlSafe(held("7, 7"))).await.unwrap();
+    let answer = node.post("/v1/refunds/batch", &batch()).await;
+    let first = statuses(&answer);
+    let others: Vec<usize> = (0..1000).filter(|n| first[*n] != 201).collect();
+    assert_eq!(others, [7]);
+    let locked = answer.json()[7].clone();
+    assert_eq!((&locked["status"], &locked["refund_ref"]), (&json!(503), &json!("R-7")));
+    assert!(locked["errors"].to_string().contains("another transaction held it"), "{locked}");
+    producer.rollback().await.unwrap();
+    let again = statuses(&node.post("/v1/refunds/batch", &batch()).await);
+    assert!((0..1000).all(|n| again[n] == if n == 7 { 201 } else { 200 }), "{again:?}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_batch_with_many_refs_that_somebody_holds_is_answered_soon() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let mut holder = scratch.connect().await;
+    let mut producer = holder.begin().await.unwrap();
+    producer.execute(AssertSqlSafe(held("0, 999, 5"))).await.unwrap();
+    let began = Instant::now();
+    let statuses = statuses(&node.post("/v1/refunds/batch", &batch()).await);
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    for (n, status) in statuses.iter().enumerate() {
+        assert!(*status == 503 || (*status == 201 && n % 5 != 0), "R-{n}: {status}");
+    }
+    assert!(statuses.contains(&201), "those beside the first ones are saved");
+    producer.rollback().await.unwrap();
     node.stop().await;
 }

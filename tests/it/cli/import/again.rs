@@ -1,5 +1,7 @@
 //! `refundd import` of a file whose refunds are saved already, or may be.
 
+use sqlx::{Connection, Executor};
+
 use crate::cli::{arguments, csv_file, file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::Scratch;
@@ -113,4 +115,34 @@ async fn a_line_that_only_postgres_refuses_is_named_and_spoils_no_other() {
     );
     let around = "select string_agg(refund_ref, ' ' order by refund_ref) from refundd.refunds where refund_ref in ('N-6', 'N-7', 'N-8', 'N-6001')";
     assert_eq!(scratch.text(around).await, "N-6 N-6001 N-8");
+}
+
+#[tokio::test]
+async fn a_line_that_another_transaction_is_saving_is_named_and_spoils_no_other() {
+    let scratch = Scratch::with_refunds(0).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let mut holder = scratch.connect().await;
+    let mut producer = holder.begin().await.unwrap();
+    producer
+        .execute(
+            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+             values ('N-7', 'acme', 'P-7', 5, 'EUR')",
+        )
+        .await
+        .unwrap();
+    let csv = csv_of(&lines_to(6_001));
+    let path = csv.path().to_str().unwrap();
+    let output = refundd(config.path(), &["import", path]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.starts_with("at least 5999 saved, 0 were saved before, 0 refused; up to 1 more may be saved\n"),
+        "{said}"
+    );
+    assert!(said.contains("not saved for now: 1 line;"), "{said}");
+    assert!(said.contains("line 7: was not saved, because another transaction held it"), "{said}");
+    producer.rollback().await.unwrap();
+    let again = refundd(config.path(), &["import", path]);
+    assert!(again.status.success(), "{}", text(&again));
+    assert_eq!(String::from_utf8_lossy(&again.stdout), "1 saved, 5999 were saved before, 0 refused\n");
 }
