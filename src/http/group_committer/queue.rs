@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::http::budget::{Budget, ReservedBytes};
-use crate::refund::{CallerName, NewRefund, Payload};
+use crate::refund::{CallerName, NewRefund};
 use crate::store::{Saved, StoreError};
 
 /// The answer to the caller of one refund.
@@ -109,7 +109,7 @@ impl SaveQueue {
 
 /// About how many bytes a refund keeps while it waits.
 fn bytes_of(refund: &NewRefund) -> usize {
-    let payload = refund.payload.as_ref().map_or(0, |payload| Payload::as_str(payload).len());
+    let payload = refund.payload.as_ref().map_or(0, |payload| payload.as_str().len());
     size_of::<WaitingSave>() + refund.refund_ref.len() + refund.payment_ref.len() + payload
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::refund::{ChannelName, Money};
+    use crate::refund::{ChannelName, Money, Payload};
 
     fn refund(refund_ref: &str, payload_bytes: usize) -> NewRefund {
         NewRefund {

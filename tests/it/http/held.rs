@@ -1,4 +1,4 @@
-//! Refunds that another transaction holds, or is about to save.
+//! Refunds that another transaction holds or is about to save, and refunds that wait for a slow commit.
 
 use std::time::{Duration, Instant};
 
@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use refundd::refund::State;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, Executor};
+use tokio::time::timeout;
 
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::{Answer, refund};
@@ -107,5 +108,32 @@ async fn a_batch_with_many_refs_that_somebody_holds_is_answered_soon() {
     }
     assert!(statuses.contains(&201), "those beside the first ones are saved");
     producer.rollback().await.unwrap();
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_refund_whose_caller_hangs_up_before_its_commit_begins_is_not_saved() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    for statement in [
+        "create function public.takes_long() returns trigger language plpgsql as $$ begin perform pg_sleep(2); return new; end $$",
+        "create trigger takes_long before insert on refundd.refunds for each row
+           when (new.refund_ref = 'R-first') execute function public.takes_long()",
+    ] {
+        scratch.sql(statement).await;
+    }
+    let save = async |refund_ref: &str| node.post("/v1/refunds", &refund(refund_ref, "acme")).await.status;
+    // While the first one is saved, the others gather for the next commit.
+    let others = async {
+        let sleeps = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()";
+        until("the first is being saved", async || scratch.number(sleeps).await == 1).await;
+        let answer = timeout(Duration::from_millis(500), save("R-hung-up")).await;
+        assert!(answer.is_err(), "{answer:?}");
+        save("R-last").await
+    };
+    let (first, last) = tokio::join!(save("R-first"), others);
+    assert_eq!([first, last].map(|status| status.as_u16()), [201, 201]);
+    let refs = "select string_agg(refund_ref, ' ' order by refund_ref) from refundd.refunds";
+    assert_eq!(scratch.text(refs).await, "R-first R-last");
     node.stop().await;
 }
