@@ -66,8 +66,9 @@ struct WhichResumed {
 }
 
 const RESUME_HELP: &str = "\
-A person's pause, the suspension after refused credentials and the breaker's suspension are separate. Without a flag the \
-command ends the pause by a person; --credentials or --breaker ends that suspension instead. The command says whose pause it \
+A person's pause, the suspension after refused credentials, the breaker's suspension and the wait that a bank asked for are \
+separate. Without a flag the command ends the pause by a person; --credentials, --breaker or --cooling ends that suspension \
+instead. After --cooling a bank that is not well yet asks to wait again. The command says whose pause it \
 ended, since when and why. What suspends the channel still is printed with the command that ends it. Exit code 3: nothing was \
 suspended for that cause, and nothing was changed.";
 
@@ -77,11 +78,14 @@ pub(super) struct ResumeArgs {
     #[command(flatten)]
     which: WhichResumed,
     /// End the suspension after the bank's 401, 403 or 407, and leave a person's pause
-    #[arg(long, conflicts_with_all = ["all", "breaker"])]
+    #[arg(long, conflicts_with_all = ["all", "breaker", "cooling"])]
     credentials: bool,
     /// End the breaker's suspension, and leave a person's pause
-    #[arg(long, conflicts_with_all = ["all", "credentials"])]
+    #[arg(long, conflicts_with_all = ["all", "credentials", "cooling"])]
     breaker: bool,
+    /// End the wait that the bank asked for, and leave a person's pause; the channel's lower rate stays
+    #[arg(long, conflicts_with_all = ["all", "credentials", "breaker"])]
+    cooling: bool,
     /// Why; kept in the events
     #[arg(long)]
     reason: Option<String>,
@@ -151,13 +155,15 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
     if let Some(reason) = reason {
         super::check_text("--reason", 400, reason)?;
     }
-    let ends = match (args.which.channel.is_none(), args.credentials, args.breaker) {
-        (true, ..) => SuspendedBy::All,
-        (false, true, _) => SuspendedBy::Credentials,
-        (false, false, true) => SuspendedBy::Breaker,
-        (false, false, false) => SuspendedBy::Person,
-    };
     let channel = args.which.channel.as_deref();
+    // clap takes one flag at most.
+    let own = [
+        (args.credentials, SuspendedBy::Credentials),
+        (args.breaker, SuspendedBy::Breaker),
+        (args.cooling, SuspendedBy::Cooling),
+    ];
+    let own = own.into_iter().find_map(|(is_meant, by)| is_meant.then_some(by));
+    let ends = own.unwrap_or(if channel.is_none() { SuspendedBy::All } else { SuspendedBy::Person });
     // Whoever types the command means what is there now; its answer says whose pause that was.
     let done = store.end(&SuspensionEnd { channel, by: ends, who: &who, reason, seen: None }).await?;
     let subject = channel.map_or_else(|| "Everything".to_owned(), |channel| format!("Channel {channel}"));
@@ -172,7 +178,8 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
     let was = match ends {
         SuspendedBy::Credentials => "suspended because of its credentials",
         SuspendedBy::Breaker => "suspended by its breaker",
-        SuspendedBy::All | SuspendedBy::Person | SuspendedBy::Cooling => "paused",
+        SuspendedBy::Cooling => "cooling",
+        SuspendedBy::All | SuspendedBy::Person => "paused",
     };
     match done {
         Resumed::NoSuchChannel => Err(no_such_channel(channel.unwrap_or_default())),

@@ -45,7 +45,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[("refused", REFUSED.sql), ("cle
 impl Store {
     /// Writes that a bank asked for fewer requests. The channel cools on all nodes and then runs at a lower rate.
     /// Answers how long it cools from now on, and whether the refusal is a new one; `None` if the channel does not
-    /// exist.
+    /// exist, or a person ended its cooling after the refused request began.
     pub async fn refused(
         &self,
         channel: &ChannelName,

@@ -119,11 +119,20 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("suspensions", SUSPENSIONS.sql),
     ("pause", by_people::PAUSE.sql),
     ("resume", by_people::RESUME.sql),
+    ("end_cooling", by_people::END_COOLING.sql),
     ("suspend", SUSPEND.sql),
     ("release", by_people::RELEASE.sql),
     ("end_pauses", END_PAUSES.sql),
     ("is_channel", IS_CHANNEL),
 ];
+
+impl Suspension {
+    /// By what people who saw it name it: when it began, or, of a cooling, when it ends.
+    #[must_use]
+    pub fn seen_as(&self) -> Option<Timestamp> {
+        self.since.or(self.until)
+    }
+}
 
 fn read(row: &PgRow, by: SuspendedBy) -> Suspension {
     let span = |column| {

@@ -1,5 +1,6 @@
 //! What people stop and start again, beside what refundd suspends by itself: each is a record of its own.
 
+mod cooling;
 mod everything;
 mod seen;
 mod ways_out;
@@ -153,10 +154,9 @@ async fn resuming_what_is_not_paused_claims_no_success_and_names_what_else_suspe
     for wrong in [&["resume"] as &[&str], &["resume", "acme", "--all"], &["resume", "--all", "--breaker"]] {
         assert_eq!(run(&scratch, UNLIMITED, wrong).0, Some(2), "{wrong:?}");
     }
+    let kinds = "select string_agg(kind, ' ' order by event_id) from refundd.events where channel = 'acme'";
     assert_eq!(
-        scratch
-            .text("select string_agg(kind, ' ' order by event_id) from refundd.events where channel = 'acme'")
-            .await,
+        scratch.text(kinds).await,
         "channel_added suspended released suspended released paused",
         "what changed nothing is no event"
     );

@@ -59,9 +59,9 @@ pub struct SuspensionStatus {
     pub until: Option<Timestamp>,
     /// The time until the breaker probes the bank; null for other causes.
     pub probe_in_seconds: Option<f64>,
-    /// The `lift` of a resume over HTTP that ends it; null for a pause of everything, and for cooling.
+    /// The `lift` of a resume over HTTP that ends it; null for a pause of everything.
     pub lift: Option<&'static str>,
-    /// The command that ends it; null for cooling, which nobody ends.
+    /// The command that ends it.
     pub end_with: Option<String>,
 }
 
@@ -158,7 +158,7 @@ impl From<Suspension> for SuspensionStatus {
                 (Some("credentials"), Some(format!("refundd resume {channel} --credentials")))
             }
             SuspendedBy::Breaker => (Some("breaker"), Some(format!("refundd resume {channel} --breaker"))),
-            SuspendedBy::Cooling => (None, None),
+            SuspendedBy::Cooling => (Some("cooling"), Some(format!("refundd resume {channel} --cooling"))),
         };
         SuspensionStatus {
             lift,

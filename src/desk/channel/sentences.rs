@@ -46,7 +46,12 @@ impl SuspensionStatus {
 
     /// The same of a suspension that has ended.
     pub fn past_sentence(&self) -> String {
-        format!("{}: {}", self.what("was"), self.reason)
+        match (self.suspended_by, self.until) {
+            (SuspendedBy::Cooling, Some(until)) => {
+                format!("{} was to cool until {until:.0}: the bank answered {}", self.channel, self.reason)
+            }
+            _ => format!("{}: {}", self.what("was"), self.reason),
+        }
     }
 
     /// The cause, the person and its beginning.
@@ -79,10 +84,9 @@ impl SuspensionStatus {
         let end = match self.suspended_by {
             SuspendedBy::All => Some("POST /v1/resume".to_owned()),
             SuspendedBy::Person => Some(format!("POST /v1/channels/{}/resume", self.channel)),
-            SuspendedBy::Credentials | SuspendedBy::Breaker => self.lift.map(|lift| {
+            SuspendedBy::Credentials | SuspendedBy::Breaker | SuspendedBy::Cooling => self.lift.map(|lift| {
                 format!("POST /v1/channels/{}/resume with {{\"lift\": \"{lift}\"}}", self.channel)
             }),
-            SuspendedBy::Cooling => None,
         };
         let end = end.map(|request| format!("; end it with {request}"));
         self.with_probe() + &end.unwrap_or_default()

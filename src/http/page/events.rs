@@ -156,6 +156,7 @@ pub(super) fn kind(event: &Event) -> Markup {
         "resumed"
         | "released"
         | "breaker_ended"
+        | "cooling_ended"
         | "bank_reached"
         | "bank_refusing_ended"
         | "channel_returned" => Tone::Good,

@@ -23,7 +23,7 @@ pub(in crate::http) struct Said {
     pub(super) done: String,
     /// The cause that the form was about.
     of: String,
-    /// When the suspension began that it ended, or that its page showed.
+    /// When the suspension began that it ended, or that its page showed; of a cooling, its end.
     since: String,
 }
 
@@ -36,7 +36,7 @@ impl Said {
             PauseResult::Resumed => ("ended", cause.as_str()),
             PauseResult::WasNotSuspended => ("unchanged", cause.as_str()),
         };
-        let since = done.ended.as_ref().and_then(|ended| ended.since);
+        let since = done.ended.as_ref().and_then(|ended| ended.since.or(ended.until));
         let since = since.map_or_else(String::new, |since| since.to_string());
         Said { done: word.to_owned(), of: of.to_owned(), since }
     }
@@ -67,7 +67,7 @@ pub(super) async fn notice(
 ) -> Result<Option<Markup>, Problem> {
     let by_a_person = if channel.is_some() { SuspendedBy::Person } else { SuspendedBy::All };
     let same = now.iter().find(|one| one.by.as_str() == said.of);
-    let since = |one: &Suspension| one.since.map(|since| since.to_string());
+    let since = |one: &Suspension| one.seen_as().map(|since| since.to_string());
     let mut ended = None;
     let words = match said.done.as_str() {
         "paused" if now.iter().any(|one| one.by == by_a_person) => {
@@ -100,7 +100,8 @@ async fn ended_by_form(api: &Api, said: &Said, channel: Option<&str>) -> Result<
     let filter = EventFilter {
         channel: Some(channel.unwrap_or("*").to_owned()),
         without_refunds: true,
-        from: Some(since),
+        // The end of a cooling lies after all events.
+        from: Some(since).filter(|_| said.of != SuspendedBy::Cooling.as_str()),
         limit: MOST,
         ..EventFilter::of(Names::All)
     };
@@ -108,24 +109,22 @@ async fn ended_by_form(api: &Api, said: &Said, channel: Option<&str>) -> Result<
     Ok(events.iter().find_map(|event| ended(event, channel, since)))
 }
 
-/// The suspension that began then, if this event is its end.
-fn ended(event: &Event, channel: Option<&str>, since: Timestamp) -> Option<String> {
+/// The suspension that people saw as `seen`, if this event is its end.
+fn ended(event: &Event, channel: Option<&str>, seen: Timestamp) -> Option<String> {
     let by = match (event.kind.as_str(), channel) {
         ("resumed", Some(_)) => SuspendedBy::Person,
         ("resumed", None) => SuspendedBy::All,
         ("released", _) => SuspendedBy::Credentials,
         ("breaker_ended", _) => SuspendedBy::Breaker,
+        ("cooling_ended", _) => SuspendedBy::Cooling,
         _ => return None,
     };
     let before = event.before.as_ref()?;
     let text = |key: &str| before.get(key).and_then(Value::as_str);
     let is_about = event.channel.as_deref() == Some(channel.unwrap_or("*"));
-    if !is_about || text("since")?.parse::<Timestamp>().ok() != Some(since) {
-        return None;
-    }
-    let (reason, who) = (text("reason")?.to_owned(), text("who")?.to_owned());
-    let channel = channel.map(str::to_owned);
-    let ended =
-        Suspension { channel, by, reason, who, since: Some(since), until: None, left: None, probe_in: None };
-    Some(SuspensionStatus::from(ended).past_sentence())
+    let moment = |key: &str| text(key).and_then(|text| text.parse::<Timestamp>().ok());
+    let (reason, who) = (text("reason")?.to_owned(), text("who").unwrap_or_default().to_owned());
+    let (channel, since, until) = (channel.map(str::to_owned), moment("since"), moment("until"));
+    let ended = Suspension { channel, by, reason, who, since, until, left: None, probe_in: None };
+    (is_about && ended.seen_as() == Some(seen)).then(|| SuspensionStatus::from(ended).past_sentence())
 }

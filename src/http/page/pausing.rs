@@ -70,7 +70,7 @@ fn way_out(who: &Who, key: &FormKey, channel: Option<&str>, one: &Suspension) ->
             form method="post" action=(path) {
                 (key.field()) (by_field(who))
                 @if !lift.is_empty() { input type="hidden" name="lift" value=(lift); }
-                @if let Some(since) = one.since { input type="hidden" name="seen" value=(since); }
+                @if let Some(seen) = one.seen_as() { input type="hidden" name="seen" value=(seen); }
                 button.primary { (text) }
             }
         }
@@ -86,7 +86,8 @@ fn way_out(who: &Who, key: &FormKey, channel: Option<&str>, one: &Suspension) ->
                 (button(resume(channel), "credentials", "The credentials are right now: resume"))
             }
             (SuspendedBy::Breaker, Some(channel)) => { (button(resume(channel), "breaker", "Lift the breaker")) }
-            (SuspendedBy::Cooling, _) | (_, None) => {}
+            (SuspendedBy::Cooling, Some(channel)) => { (button(resume(channel), "cooling", "The bank is well: do not wait")) }
+            (_, None) => {}
         }
     }
 }

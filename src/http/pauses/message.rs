@@ -39,6 +39,7 @@ fn state(by: SuspendedBy) -> &'static str {
     match by {
         SuspendedBy::Credentials => "suspended because of its credentials",
         SuspendedBy::Breaker => "suspended by its breaker",
-        SuspendedBy::All | SuspendedBy::Person | SuspendedBy::Cooling => "paused",
+        SuspendedBy::Cooling => "cooling",
+        SuspendedBy::All | SuspendedBy::Person => "paused",
     }
 }

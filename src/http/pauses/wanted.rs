@@ -30,7 +30,7 @@ pub(super) enum PauseVerb {
     /// End a person's pause, or a suspension by refundd itself.
     End {
         by: SuspendedBy,
-        /// When the suspension began that the request saw.
+        /// When the suspension began that the request saw, or, of a cooling, its end.
         seen: Option<Timestamp>,
     },
 }
@@ -71,12 +71,14 @@ pub(in crate::http) fn read_pause(object: &Map<String, Value>, who: &Who) -> Res
     }
 }
 
-/// When the suspension began that the one who asks saw.
+/// When the suspension began that the one who asks saw, or, of a cooling, its end.
 fn read_seen(object: &Map<String, Value>, or: &str, wrong: &mut Vec<FieldError>) -> Option<Timestamp> {
     let value = object.get("seen").filter(|value| !value.is_null())?;
     let since = value.as_str().and_then(|text| text.parse().ok());
     if since.is_none() {
-        let expected = format!("must be the `since` of the suspension, as GET /v1/suspensions shows it{or}");
+        let expected = format!(
+            "must be the `since` of the suspension, of a cooling its `until`, as GET /v1/suspensions shows it{or}"
+        );
         wrong.push(FieldError::new("seen", Some(value), expected));
     }
     since
@@ -100,8 +102,13 @@ pub(in crate::http) fn read_resume(
         None | Some((_, Some("pause"))) => SuspendedBy::Person,
         Some((_, Some("credentials"))) => SuspendedBy::Credentials,
         Some((_, Some("breaker"))) => SuspendedBy::Breaker,
+        Some((_, Some("cooling"))) => SuspendedBy::Cooling,
         Some((value, _)) => {
-            wrong.push(FieldError::new("lift", Some(value), "must be pause, credentials or breaker"));
+            wrong.push(FieldError::new(
+                "lift",
+                Some(value),
+                "must be pause, credentials, breaker or cooling",
+            ));
             SuspendedBy::Person
         }
     };

@@ -1,4 +1,5 @@
--- refused: a bank asked for fewer requests. The channel cools and then runs at a lower rate.
+-- refused: a bank asked for fewer requests. The channel cools and then runs at a lower rate. No row: there is no such channel, or a
+-- person ended its cooling after the refused request began. Such a refusal says nothing about what the bank does now.
 -- :named_us       the wait that the bank named, or null
 -- :reason         the bank's answer
 -- :slows          whether the rate is lowered, too
@@ -9,7 +10,9 @@ with before as (
     select c.channel, c.cool_until, c.slow_percent, c.slow_ceiling, c.slow_since, c.refusals,
            coalesce(refundd.slow_share(c.slow_percent, c.slow_ceiling, c.slow_step_us, c.slow_since), 100) as share,
            -- Refusals of requests that were under way at the first refusal count as one refusal.
-           coalesce(now() - :age_us * interval '1 microsecond' < c.cool_until, false) as is_same
+           coalesce(now() - :age_us * interval '1 microsecond' < c.cool_until, false) as is_same,
+           -- Read under the row's lock. An end after `clock_timestamp()` was written before the clock was set back.
+           coalesce(c.cooling_ended_at between now() - :age_us * interval '1 microsecond' and clock_timestamp(), false) as is_over
       from refundd.channels c where c.channel = :channel for update
 ), counted as (
     -- A refusal within thirty permits after the last pause is a repeated one; without limits, within one `cool_down`.
@@ -34,5 +37,5 @@ update refundd.channels c
        slow_ceiling = case when :slows and not m.is_same then greatest(m.ceiling - m.ceiling % 5, m.lower - m.lower % 5, 10) else m.slow_ceiling end,
        slow_since = case when (:slows and not m.is_same) or m.slow_percent is not null then greatest(m.slow_since, m.until) end
   from meant m
- where c.channel = m.channel
+ where c.channel = m.channel and not m.is_over
 returning (extract(epoch from m.until - now()) * 1000000)::bigint as left_us, m.is_same

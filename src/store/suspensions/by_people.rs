@@ -46,7 +46,7 @@ pub struct SuspensionEnd<'a> {
     pub by: SuspendedBy,
     pub who: &'a str,
     pub reason: Option<&'a str>,
-    /// When the suspension began that the person saw; `None` ends whatever is there.
+    /// When the suspension began that the person saw, or, of a cooling, its end; `None` ends whatever is there.
     pub seen: Option<Timestamp>,
 }
 
@@ -72,6 +72,8 @@ pub(super) const PAUSE: Statement = statement!(
 );
 
 pub(super) const RESUME: Statement = statement!(include_str!("../sql/resume.sql"));
+
+pub(super) const END_COOLING: Statement = statement!(include_str!("../sql/end_cooling.sql"));
 
 pub(super) const RELEASE: Statement = statement!(
     "
@@ -178,13 +180,21 @@ impl Store {
     /// Ends a suspension, if it is the one that was seen.
     pub async fn end(&self, ending: &SuspensionEnd<'_>) -> Result<Resumed, StoreError> {
         let &SuspensionEnd { channel, by, who, reason, seen } = ending;
-        if let (SuspendedBy::Person, Some(channel)) = (by, channel) {
-            let seen_us = seen.map(Timestamp::as_microsecond);
-            let query = bind!(RESUME, channel: channel, who: who, reason: reason, seen_us: seen_us);
+        let seen_us = seen.map(Timestamp::as_microsecond);
+        let of_its_row = match (by, channel) {
+            (SuspendedBy::Person, Some(channel)) => {
+                Some(bind!(RESUME, channel: channel, who: who, reason: reason, seen_us: seen_us))
+            }
+            (SuspendedBy::Cooling, Some(channel)) => {
+                Some(bind!(END_COOLING, channel: channel, who: who, reason: reason, seen_us: seen_us))
+            }
+            _ => None,
+        };
+        if let Some(query) = of_its_row {
             let row = query.maybe(&self.db).await.doing("resume a channel")?;
             return Ok(match row {
                 None => Resumed::NoSuchChannel,
-                Some(row) if !row.get::<bool, _>("was_paused") => Resumed::WasNot,
+                Some(row) if !row.get::<bool, _>("was_suspended") => Resumed::WasNot,
                 Some(row) if row.get("is_ended") => Resumed::Now(read(&row, by)),
                 Some(row) => Resumed::Changed(read(&row, by)),
             });

@@ -176,7 +176,7 @@ fn the_help_of_resume_says_what_stays_suspended_and_what_its_exit_code_means() {
     let help = text(&output).split_whitespace().collect::<Vec<_>>().join(" ");
     for words in [
         "End the pause of everything; a channel that is paused or suspended on its own stays so",
-        "--credentials or --breaker ends that suspension instead",
+        "--credentials, --breaker or --cooling ends that suspension instead",
         "Exit code 3: nothing was suspended",
     ] {
         assert!(help.contains(words), "{words}: {help}");

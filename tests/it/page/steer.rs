@@ -70,6 +70,27 @@ async fn each_cause_of_a_suspension_stands_apart_and_has_a_button_of_its_own() {
 }
 
 #[tokio::test]
+async fn the_wait_that_a_bank_asked_for_has_a_button_that_ends_it_and_no_other_one() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let cools = "update refundd.channels set cool_until = now() + interval '1 day', cool_reason = 'HTTP 503'";
+    scratch.sql(cools).await;
+    let page = see(&node, "/channels/acme").await.text;
+    assert!(page.contains("The bank is well: do not wait"), "{page}");
+    let now = node.get("/v1/suspensions").await.json();
+    let shown = now["suspensions"][0]["until"].as_str().unwrap();
+    assert!(page.contains(&format!("name=\"seen\" value=\"{shown}\"")), "{shown}: {page}");
+    for (seen, done) in [("2026-01-01T00:00:00Z", "changed"), (shown, "resumed")] {
+        let fields = format!("lift=cooling&by=ann&seen={seen}");
+        let answer = post_form(&node, None, "/channels/acme/resume", &fields).await;
+        assert_eq!(leads_to(&answer), format!("/channels/acme?done={done}"));
+        let page = see(&node, answer.headers["location"].to_str().unwrap()).await.text;
+        assert_eq!(page.contains("acme was to cool until"), done == "resumed", "{page}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_form_stops_everything_and_resumes_it_and_only_for_whom_all_channels_exist() {
     let scratch = Scratch::new().await;
     let mut callers = CallerTables::new();

@@ -44,6 +44,7 @@ fn a_resume_ends_a_pause_unless_it_names_another_suspension() {
         (json!("pause"), Some(end(SuspendedBy::Person))),
         (json!("breaker"), Some(end(SuspendedBy::Breaker))),
         (json!("credentials"), Some(end(SuspendedBy::Credentials))),
+        (json!("cooling"), Some(end(SuspendedBy::Cooling))),
         (json!("all"), None),
     ] {
         let wanted = read(json!({ "by": "ann", "lift": lift }));

@@ -1,0 +1,124 @@
+//! A person ends the wait that a bank asked for: it may be back long before the end that it named.
+
+use std::time::Duration;
+
+use playground::bank::Step;
+use refundd::store::{Refusal, Resumed, SuspendedBy};
+use serde_json::{Value, json};
+
+use super::{acme, are_sent, causes, run};
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode, until};
+
+/// With a limit, so that the bank's refusal also lowers the rate.
+const LIMITED: &str = r#"
+[limit.acme]
+permits = 20
+per = "1s"
+lateness = "100ms"
+[channel.acme]
+endpoint = "http://{bank}/acme/refunds"
+limits = ["acme"]
+max_in_flight = 1
+timeout = "2s"
+connect_timeout = "1s"
+"#;
+
+const RESUME: &str = "/v1/channels/acme/resume";
+
+#[tokio::test]
+async fn a_person_ends_the_wait_that_a_bank_asked_for_and_the_lower_rate_stays() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [Step::too_many(86_400)]);
+    let a = TestNode::start(&scratch, "a", LIMITED).await;
+    let b = TestNode::start(&scratch, "b", LIMITED).await;
+    scratch.insert("acme", "R-", 1).await;
+    until("the channel cools", async || causes(&scratch).await == ["cooling"]).await;
+    scratch.insert("acme", "S-", 5).await;
+    let kept = a.post(RESUME, &json!({ "by": "ann" })).await.json();
+    assert_eq!(kept["result"], "was_not_suspended", "a plain resume does not end it: {kept}");
+    let message = kept["message"].as_str().unwrap_or_default();
+    assert!(message.contains(r#"POST /v1/channels/acme/resume with {"lift": "cooling"}"#), "{kept}");
+    let cooling = &kept["suspensions"][0];
+    assert_eq!(
+        (&cooling["lift"], &cooling["end_with"]),
+        (&json!("cooling"), &json!("refundd resume acme --cooling")),
+        "{kept}"
+    );
+    let seen = cooling["until"].clone();
+    let end = async |seen: &Value| {
+        let asks = json!({ "by": "ann", "lift": "cooling", "reason": "the bank is back", "seen": seen });
+        a.post(RESUME, &asks).await
+    };
+    let other = end(&json!("2026-01-01T00:00:00Z")).await;
+    assert_eq!(
+        (other.status.as_u16(), &other.json()["suspension"]["until"]),
+        (409, &seen),
+        "another one does not end"
+    );
+    assert_eq!(causes(&scratch).await, ["cooling"]);
+    let rate = "select slow_percent || ' % after ' || refusals from refundd.channels";
+    let before = scratch.text(rate).await;
+    let ended = end(&seen).await.json();
+    assert_eq!((&ended["result"], &ended["ended"]["until"]), (&json!("resumed"), &seen), "{ended}");
+    let message = ended["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("channel `acme` is not cooling any more; nothing suspends it"), "{ended}");
+    assert_eq!(scratch.text(rate).await, before, "the rate is no higher");
+    are_sent(&scratch, 6).await;
+    assert_eq!(end(&Value::Null).await.json()["result"], "was_not_suspended");
+    let events = "select string_agg(kind || ' by ' || who, ', ' order by event_id) from refundd.events where kind like 'cool%'";
+    assert_eq!(scratch.text(events).await, "cooled by its bank, cooling_ended by ann");
+    let says = "select count(*) from refundd.events
+                 where kind = 'cooling_ended' and reason = 'the bank is back' and (before ->> 'until')::timestamptz > now() + interval '23 hours'
+                   and (after ->> 'until')::timestamptz <= now()";
+    assert_eq!(scratch.number(says).await, 1);
+    a.stop().await;
+    b.stop().await;
+}
+
+#[tokio::test]
+async fn the_command_ends_a_cooling_and_says_what_the_bank_asked_for() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let cools = "update refundd.channels set cool_until = now() + interval '1 day', cool_reason = 'HTTP 503'";
+    scratch.sql(cools).await;
+    let (_, said) = run(&scratch, UNLIMITED, &["status"]);
+    assert!(said.contains("End it with: refundd resume acme --cooling"), "{said}");
+    let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme"]);
+    assert_eq!(code, Some(3), "{said}");
+    let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme", "--cooling", "--by", "ann"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("Ended: acme was to cool until 2"), "{said}");
+    assert!(said.contains("Z: the bank answered HTTP 503\n"), "{said}");
+    let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme", "--cooling"]);
+    assert_eq!((code, said.as_str()), (Some(3), "Channel acme was not cooling; nothing was changed.\n"));
+    assert_eq!(run(&scratch, UNLIMITED, &["resume", "--all", "--cooling"]).0, Some(2));
+}
+
+#[tokio::test]
+async fn a_refusal_from_before_a_person_ended_the_cooling_does_not_bring_it_back() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let refused = async |age| {
+        let refusal = Refusal {
+            named: Some(Duration::from_hours(24)),
+            reason: "HTTP 503",
+            slow: true,
+            spacing: Some(Duration::from_millis(50)),
+            cool_down: Duration::from_mins(1),
+            age,
+        };
+        scratch.store.refused(&acme(), &refusal).await.unwrap()
+    };
+    assert!(refused(Duration::ZERO).await.is_some());
+    let ended = scratch.store.release("acme", SuspendedBy::Cooling, "ann", None).await.unwrap();
+    assert!(matches!(&ended, Resumed::Now(cooling) if cooling.reason == "HTTP 503"), "{ended:?}");
+    let climbs = "select count(*) from refundd.channels where slow_percent = 90 and slow_since <= now()";
+    assert_eq!(scratch.number(climbs).await, 1);
+    // Another node could not write it before.
+    assert!(refused(Duration::from_mins(1)).await.is_none());
+    assert_eq!(causes(&scratch).await, [""; 0]);
+    let (left, is_new) = refused(Duration::ZERO).await.unwrap();
+    assert!(is_new && left > Duration::from_hours(23), "the bank refuses again: {left:?}");
+    assert_eq!(causes(&scratch).await, ["cooling"]);
+}
