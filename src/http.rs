@@ -98,6 +98,8 @@ impl std::ops::Deref for Api {
 #[derive(Clone)]
 pub struct ApiState {
     pub node: Node,
+    /// The node with all of its connections to Postgres, for reads that all requests of a moment share and that say how Postgres is.
+    whole_node: Node,
     /// The host names that callers may use for this node, beside `localhost` and plain addresses.
     pub hosts: Arc<[String]>,
     /// Who may do what; open to all until callers are set.
@@ -128,11 +130,13 @@ impl Api {
     /// An API that answers to these host names, too, and that lets everybody in until callers are set. The body of a request must arrive within `body_timeout`.
     #[must_use]
     pub fn new(node: Node, nudge: Nudge, hosts: Arc<[String]>, body_timeout: Duration) -> Self {
+        let (node, whole_node) = (node.for_callers(), node);
         Api(Arc::new(ApiState {
             group_committer: GroupCommitter::new(node.clone(), Arc::clone(&nudge)),
             nudge,
             access: Access::new(Arc::clone(&node.metrics)),
             node,
+            whole_node,
             hosts,
             bodies: Bodies::new(body_timeout),
             unread: guard::unread(),

@@ -46,21 +46,25 @@ use status_report::StatusReport;
 use suspended::Suspensions;
 use zones::FailingZones;
 
-/// Shared by every loop of a node, and by every request. A clone counts one reference.
+/// Shared by every loop of a node, and by every request. A clone counts a few references.
 #[derive(Debug, Clone)]
-pub struct Node(Arc<NodeState>);
+pub struct Node {
+    state: Arc<NodeState>,
+    /// The store, as the loops or as requests of callers may use it.
+    pub store: Store,
+}
 
 impl std::ops::Deref for Node {
     type Target = NodeState;
 
     fn deref(&self) -> &NodeState {
-        &self.0
+        &self.state
     }
 }
 
 impl From<NodeState> for Node {
     fn from(state: NodeState) -> Self {
-        Node(Arc::new(state))
+        Node { store: state.store.clone(), state: Arc::new(state) }
     }
 }
 
@@ -69,7 +73,8 @@ impl From<NodeState> for Node {
 pub struct NodeState {
     /// The node's name, `#`, and a random number of this process.
     pub name: Arc<str>,
-    pub store: Store,
+    /// With all of its connections.
+    store: Store,
     pub bucket: Bucket,
     pub metrics: Arc<Metrics>,
     /// Spans for a collector; they go nowhere unless the daemon sets this.
@@ -149,6 +154,12 @@ impl Node {
     /// A node called `name` that does not lead yet.
     pub fn new(name: &str, store: Store, bucket: Bucket, metrics: Arc<Metrics>) -> Self {
         NodeState::new(name, store, bucket, metrics).into()
+    }
+
+    /// The same node, for requests of callers. All requests together use a part of its connections to Postgres.
+    #[must_use]
+    pub fn for_callers(&self) -> Self {
+        Node { store: self.store.for_callers(), ..self.clone() }
     }
 
     /// A new name for the leases of one claim; no other claim gets it.

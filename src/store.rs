@@ -163,6 +163,13 @@ impl Store {
         self.db.take_password(password).await.doing("log in to Postgres with the new password")
     }
 
+    /// The same store, for requests of callers. All requests together use a part of the connections, so that the node can
+    /// do its own work while every request is slow.
+    #[must_use]
+    pub fn for_callers(&self) -> Self {
+        Store { db: self.db.for_callers(), ..self.clone() }
+    }
+
     /// Closes idle connections now, and each connection in use when its statement ends.
     pub async fn close(&self) {
         self.db.close().await;

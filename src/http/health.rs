@@ -83,7 +83,7 @@ pub(super) async fn ready(State(api): State<Api>, who: Who) -> Result<Json<Value
     if !api.node.has_joined() {
         return Err(Problem::starting());
     }
-    if let Some(Unfit { problem, reason }) = api.ping.read(&api.node).await {
+    if let Some(Unfit { problem, reason }) = api.ping.read(&api.whole_node).await {
         return Err(match reason {
             Some(reason) => because(problem, &reason),
             None => problem,

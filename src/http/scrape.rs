@@ -44,7 +44,7 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
     let until = Instant::now() + REST;
     // A count may be minutes old, and may fail because it takes too long. It says neither what suspends channels now, nor whether
     // Postgres answers. This read says both.
-    let suspended = in_time(until, api.census.suspended(&api.node)).await;
+    let suspended = in_time(until, api.census.suspended(&api.whole_node)).await;
     let census_age = counted.as_ref().map(GoodCount::age);
     let census = suspended.as_ref().zip(counted).map(|(suspended, counted)| counted.with(suspended));
     // A Postgres that did not answer just now is not waited for again.

@@ -7,10 +7,14 @@
 //! When one connection is lost, the others may be lost with it. So the idle ones without an answer since then are
 //! closed too: pinging a lost one would take a second each time.
 //!
+//! Requests of callers together use a part of the connections. The others stay free for the node's own work: while every
+//! statement of callers is slow, the node still claims, settles and sends heartbeats.
+//!
 //! The server cancels a statement half a second before the client stops waiting. So a statement that reached the
 //! server does not run after the client has given up. A wait for a locked row ends earlier, with an error of its own.
 
 mod ask;
+mod patience;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,77 +22,29 @@ use std::time::{Duration, Instant};
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Error};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::session;
 use crate::lock::Lock;
 pub(super) use ask::{Ask, Run};
+use patience::Patience;
 
 /// A bounded number of connections, opened when needed. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Connections {
     shared: Arc<Shared>,
     patience: Patience,
-}
-
-/// How long a statement may take, and how it is planned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Patience {
-    /// For a statement over a few rows, for which a caller waits. Postgres plans it once for all values, and by an
-    /// index even if the table has ten rows: the plan stays when the table has millions. A plan for the actual values
-    /// may read the whole table, too, when autovacuum has not updated the statistics.
-    Short,
-    /// For a statement over thousands of rows, or with optional conditions. Postgres plans it for its actual values.
-    Long,
-}
-
-impl Patience {
-    /// How long the server works on a statement, in ms.
-    const fn server_ms(self) -> u64 {
-        match self {
-            // A statement that waits on a lost connection is the longest part of the way back after an outage.
-            Patience::Short => 3_500,
-            Patience::Long => 30_000,
-        }
-    }
-
-    /// How long the client waits for the answer.
-    const fn limit(self) -> Duration {
-        Duration::from_millis(self.server_ms() + 500)
-    }
-
-    /// The settings of a session with this patience.
-    const fn profile(self) -> &'static [(&'static str, &'static str)] {
-        match self {
-            Patience::Short => &[
-                ("statement_timeout", "3500ms"),
-                ("plan_cache_mode", "force_generic_plan"),
-                ("enable_seqscan", "off"),
-            ],
-            Patience::Long => {
-                &[("statement_timeout", "30s"), ("plan_cache_mode", "auto"), ("enable_seqscan", "on")]
-            }
-        }
-    }
-
-    /// The statement that gives a session these settings.
-    const fn command(self) -> &'static str {
-        match self {
-            Patience::Short => {
-                "select set_config('statement_timeout', '3500', false), set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)"
-            }
-            Patience::Long => {
-                "select set_config('statement_timeout', '30000', false), set_config('plan_cache_mode', 'auto', false), set_config('enable_seqscan', 'on', false)"
-            }
-        }
-    }
+    /// Whether the statements are those of callers' requests.
+    is_for_callers: bool,
 }
 
 struct Shared {
     options: Mutex<PgConnectOptions>,
     search_path: &'static str,
     slots: Arc<Semaphore>,
+    /// The slots that callers' requests may have at the same time.
+    of_callers: Arc<Semaphore>,
     /// The connection that was used last is at the end, and is borrowed first.
     idle: Mutex<Vec<Idle>>,
 }
@@ -115,6 +71,8 @@ struct Lent {
     since: Instant,
     home: Connections,
     _slot: OwnedSemaphorePermit,
+    /// The place among callers' requests, if it is one.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Connections {
@@ -126,18 +84,28 @@ impl Connections {
     const TRUSTED: Duration = Duration::from_secs(1);
     /// The longest wait for the answer to a ping.
     const PING: Duration = Duration::from_secs(1);
+    /// How many connections stay free for the node's own work, if there are nine or more; of fewer, less than half.
+    const OF_THE_NODE: u32 = 4;
     /// The greatest age of a connection, because the server behind an address may change.
     const OLDEST: Duration = Duration::from_mins(30);
 
     pub fn new(options: PgConnectOptions, most: u32, search_path: &'static str) -> Self {
-        let slots = Arc::new(Semaphore::new(most as usize));
-        let shared = Shared { options: Mutex::new(options), search_path, slots, idle: Mutex::default() };
-        Connections { shared: Arc::new(shared), patience: Patience::Short }
+        let of_the_node = (most.saturating_sub(1) / 2).min(Self::OF_THE_NODE);
+        let semaphore = |places: u32| Arc::new(Semaphore::new(places as usize));
+        let (slots, of_callers) = (semaphore(most), semaphore(most - of_the_node));
+        let (options, idle) = (Mutex::new(options), Mutex::default());
+        let shared = Shared { options, search_path, slots, of_callers, idle };
+        Connections { shared: Arc::new(shared), patience: Patience::Short, is_for_callers: false }
+    }
+
+    /// The same connections, for requests of callers. All requests together leave some of them to the node's own work.
+    pub fn for_callers(&self) -> Self {
+        Connections { is_for_callers: true, ..self.clone() }
     }
 
     /// The same connections, for a statement over thousands of rows or with optional conditions.
     pub fn patient(&self) -> Self {
-        Connections { shared: Arc::clone(&self.shared), patience: Patience::Long }
+        Connections { patience: Patience::Long, ..self.clone() }
     }
 
     pub fn options(&self) -> PgConnectOptions {
@@ -182,6 +150,7 @@ impl Connections {
 
     /// Refuses further statements, and closes the idle connections.
     pub async fn close(&self) {
+        self.shared.of_callers.close();
         self.shared.slots.close();
         let idle = std::mem::take(&mut *self.idle());
         for idle in idle {
@@ -206,7 +175,7 @@ impl Connections {
     }
 
     async fn lend(&self) -> Result<Lent, Error> {
-        let slot = timeout(Self::WAIT, Arc::clone(&self.shared.slots).acquire_owned())
+        let (place, slot) = timeout(Self::WAIT, self.place_and_slot())
             .await
             .map_err(|_| Error::PoolTimedOut)?
             .map_err(|_| Error::PoolClosed)?;
@@ -215,12 +184,25 @@ impl Connections {
         } else {
             (self.open(&self.options(), Patience::Short.profile()).await?, Instant::now())
         };
-        let mut lent = Lent { connection, made, since: Instant::now(), home: self.clone(), _slot: slot };
+        let (since, home) = (Instant::now(), self.clone());
+        let mut lent = Lent { connection, made, since, home, _slot: slot, _place: place };
         if self.patience != Patience::Short {
             let longer = sqlx::query(self.patience.command()).execute(&mut lent.connection);
             in_time(Self::PING, longer).await?;
         }
         Ok(lent)
+    }
+
+    /// The place comes first, so that a request that waits for it keeps no slot from others.
+    async fn place_and_slot(
+        &self,
+    ) -> Result<(Option<OwnedSemaphorePermit>, OwnedSemaphorePermit), AcquireError> {
+        let place = if self.is_for_callers {
+            Some(Arc::clone(&self.shared.of_callers).acquire_owned().await?)
+        } else {
+            None
+        };
+        Ok((place, Arc::clone(&self.shared.slots).acquire_owned().await?))
     }
 
     /// Closes the idle connections that have not answered since `lost`.
@@ -256,7 +238,7 @@ impl Lent {
                     return answer;
                 }
             }
-            let Lent { connection, made, home, since: _, _slot } = self;
+            let Lent { connection, made, home, since: _, _slot, _place } = self;
             home.idle().push(Idle { connection, made, since: Instant::now() });
         } else if !matches!(answer, Err(Error::Database(_))) {
             self.home.distrust(self.since);

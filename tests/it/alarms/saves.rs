@@ -2,6 +2,7 @@
 
 use futures_util::future::join_all;
 use refundd::refund::State;
+use serde_json::json;
 use sqlx::{Connection, Executor};
 
 use super::{LIMITED, health_says, healthy, status_says};
@@ -138,6 +139,46 @@ async fn while_postgres_is_slow_for_every_refund_saves_leave_connections_to_the_
     assert!(is_sent && statuses.iter().all(|status| *status == 503), "{is_sent}: {statuses:?}");
     health_says(&node, 503, "statement timeout").await;
     health_says(&node, 200, "\"ready\"").await;
+    node.stop().await;
+}
+
+/// Of the six connections of a node in these tests.
+const MOST_OF_CALLERS: i64 = 4;
+
+#[tokio::test]
+async fn while_postgres_is_slow_for_every_acquire_the_channel_workers_and_heartbeats_have_connections() {
+    let scratch = Scratch::new().await;
+    let (node, _) = healthy(&scratch, LIMITED).await;
+    for statement in [
+        "create function public.takes_long() returns trigger language plpgsql as $$
+         begin perform pg_sleep(60); return new; end $$",
+        "create trigger takes_long before insert on refundd.permits for each row
+           when (new.caller = 'slow') execute function public.takes_long()",
+    ] {
+        scratch.sql(statement).await;
+    }
+    let wanted = json!({ "caller": "slow" });
+    let acquires =
+        join_all((0..40).map(async |_| node.post("/v1/limits/acme/acquire", &wanted).await.status));
+    let others = async {
+        until("callers have all of their connections", async || busy(&scratch).await == MOST_OF_CALLERS)
+            .await;
+        scratch.insert("acme", "R-", 1).await;
+        let mut most = 0;
+        until("a refund is sent", async || {
+            most = most.max(busy(&scratch).await);
+            scratch.count(State::Succeeded).await == 2
+        })
+        .await;
+        // Neither the health check nor the page waits behind callers, and the heartbeat comes.
+        assert_eq!(node.get("/health/ready").await.status, 200);
+        most
+    };
+    let most = tokio::select! {
+        statuses = acquires => panic!("answered {statuses:?} before the refund was sent"),
+        most = others => most,
+    };
+    assert!(most <= MOST_OF_CALLERS, "{most} connections are busy with callers");
     node.stop().await;
 }
 
