@@ -14,6 +14,7 @@ use self::journal::sentence;
 use super::channel::ChannelStatus;
 use super::forecasts::{Measured, Prospects};
 use super::fresh::with_backlog;
+use crate::caller::Names;
 use crate::node::meter::Binds;
 use crate::refund::text::counted;
 use crate::refund::{ProposalId, Refund, State};
@@ -134,6 +135,23 @@ impl Story {
             forgotten_before,
             refund,
         }))
+    }
+}
+
+impl Story {
+    /// As a reader with these channels may see it; see [`Evidence::shown_to`].
+    #[must_use]
+    pub fn shown_to(mut self, channels: &Names) -> Self {
+        for one in &mut self.happened {
+            if let Some(line) = one.evidence.take_if(|line| !line.is_open_to(channels)) {
+                let line = line.shown_to(channels);
+                let became = one.became.as_ref().map(|became| format!(" ({became})")).unwrap_or_default();
+                let said = sentence(&line, one.nth.unwrap_or_default());
+                one.text = format!("{said} (channel {}){became}", line.channel);
+                one.evidence = Some(line);
+            }
+        }
+        self
     }
 }
 

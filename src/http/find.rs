@@ -67,6 +67,7 @@ pub(super) async fn find(
         _ => None,
     };
     let matches = found.into_iter().map(|Found { refund, by }| Match { found_by: by, refund }).collect();
+    let story = story.map(|story| story.shown_to(&who.channels()));
     Ok(Json(Matches { matches, story }))
 }
 

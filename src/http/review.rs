@@ -58,7 +58,8 @@ pub(super) async fn attempts(
     Path(id): Path,
 ) -> Result<Json<File>, Problem> {
     let refund = refund_of(&api, &who, id).await?;
-    let attempts = api.node.store.evidence(id).await?;
+    let (attempts, channels) = (api.node.store.evidence(id).await?, who.channels());
+    let attempts = attempts.into_iter().map(|line| line.shown_to(&channels)).collect();
     let forgotten_before = api.node.store.forgotten_before(&refund).await?;
     Ok(Json(File { refund, attempts, forgotten_before }))
 }

@@ -11,6 +11,7 @@ use sqlx::postgres::PgRow;
 
 use super::connections::Ask;
 use super::{Doing, Store, StoreError, micros, timestamp};
+use crate::caller::Names;
 use crate::refund::{Refund, RefundId};
 
 /// One line of the journal.
@@ -51,6 +52,21 @@ impl Evidence {
             None if self.kind == EvidenceKind::Send && self.outcome == "unknown" => FirstByte::NobodyKnows,
             None => FirstByte::NotSent,
         }
+    }
+
+    /// Whether a reader with these channels may read the whole line. The two lines of a move name both channels.
+    #[must_use]
+    pub fn is_open_to(&self, channels: &Names) -> bool {
+        let is_move = self.kind == EvidenceKind::Manual
+            && matches!(self.code.as_deref(), Some("moved_out" | "moved_in"));
+        is_move || channels.has(&self.channel)
+    }
+
+    /// As a reader with these channels may see the line. A line from before a move is about a bank that the reader may not
+    /// have: its message may name that bank's hosts and addresses, and its permit names that channel's limits.
+    #[must_use]
+    pub fn shown_to(self, channels: &Names) -> Self {
+        if self.is_open_to(channels) { self } else { Evidence { message: None, permit: None, ..self } }
     }
 }
 

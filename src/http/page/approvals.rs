@@ -82,7 +82,7 @@ async fn read(api: &Api, filter: &ProposalFilter) -> Result<Read, Problem> {
     let store = &api.node.store;
     let proposals = store.proposals(filter).await?;
     let ids: Vec<RefundId> = proposals.iter().map(|one| one.proposal.refund_id).collect();
-    let evidence = story::last_lines(store, &ids).await?;
+    let evidence = story::last_lines(store, &ids, &filter.channels).await?;
     Ok((proposals, evidence))
 }
 

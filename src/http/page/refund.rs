@@ -133,7 +133,7 @@ pub(in crate::http) async fn show(
         }
         section aria-labelledby="story" {
             h2 #story { "What happened" }
-            div #events data-live { @if let Some(story) = &read.story { (story::story(story, &read.events)) } }
+            div #events data-live { @if let Some(story) = &read.story { (story::story(story, &read.events, &who.channels())) } }
             p { a href={ "/events?channel=" (refund.channel) } { "All events of its channel" } }
         }
         @if who.may(CallerScope::Review) && !choices(refund.state).is_empty() {

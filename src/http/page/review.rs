@@ -59,7 +59,7 @@ pub(in crate::http) async fn show(
         let read = async move {
             let refunds = node.store.in_review(&filter).await?;
             let ids: Vec<RefundId> = refunds.iter().map(|refund| refund.id).collect();
-            let evidence = story::last_lines(&node.store, &ids).await?;
+            let evidence = story::last_lines(&node.store, &ids, &channels).await?;
             let about = ProposalFilter { refunds: Some(ids), limit: MOST, ..ProposalFilter::of(channels) };
             let proposals = node.store.proposals(&about).await?;
             let proposed = node.store.count_proposals().await?;

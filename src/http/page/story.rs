@@ -7,15 +7,16 @@ use maud::{Markup, html};
 
 use super::events::{by, kind};
 use super::parts::{Tone, badge, count, exact, foreign, state, time, with_times};
+use crate::caller::Names;
 use crate::desk::story::{Happening, HappeningKind, Story};
 use crate::refund::RefundId;
 use crate::store::{Event, Evidence, EvidenceKind, FirstByte, Store, StoreError};
 
-/// The story, oldest first.
-pub(super) fn story(story: &Story, events: &[Event]) -> Markup {
+/// The story, oldest first, as a viewer with these channels may see it. All viewers share the story that was read.
+pub(super) fn story(story: &Story, events: &[Event], channels: &Names) -> Markup {
     let refund = &story.refund;
     let mut lines: Vec<(Timestamp, Markup)> =
-        story.happened.iter().map(|one| (one.at, happening(one))).collect();
+        story.happened.iter().map(|one| (one.at, happening(one, channels))).collect();
     lines.extend(events.iter().map(|event| (event.at, of_channel(event))));
     // The sort keeps the order of lines of one time.
     lines.sort_by_key(|(at, _)| *at);
@@ -30,13 +31,13 @@ pub(super) fn story(story: &Story, events: &[Event]) -> Markup {
     }
 }
 
-fn happening(one: &Happening) -> Markup {
+fn happening(one: &Happening, channels: &Names) -> Markup {
     match &one.evidence {
         // Its line in the journal is that of a decision; the text names both channels.
         Some(_) if one.what == HappeningKind::Move => html! {
             li { (exact(one.at)) p { strong { "Moved" } ": " (foreign(&one.text)) } }
         },
-        Some(evidence) => numbered(evidence, one.nth, one.became.as_deref()),
+        Some(evidence) => numbered(&evidence.clone().shown_to(channels), one.nth, one.became.as_deref()),
         None if one.what == HappeningKind::Saved => html! {
             li {
                 (exact(one.at))
@@ -71,14 +72,16 @@ pub(super) fn is_cut(lines: &[Evidence]) -> bool {
     lines.len() > MOST_LINES as usize
 }
 
-/// The last lines of the journal about each of these refunds, at most [`READ_LINES`] of each, oldest first.
+/// The last lines of the journal about each of these refunds, at most [`READ_LINES`] of each, oldest first, as a viewer with these
+/// channels may see them.
 pub(super) async fn last_lines(
     store: &Store,
     refunds: &[RefundId],
+    channels: &Names,
 ) -> Result<HashMap<RefundId, Vec<Evidence>>, StoreError> {
     let mut lines: HashMap<RefundId, Vec<Evidence>> = HashMap::new();
     for (id, line) in store.evidence_of(refunds, READ_LINES).await? {
-        lines.entry(id).or_default().push(line);
+        lines.entry(id).or_default().push(line.shown_to(channels));
     }
     Ok(lines)
 }

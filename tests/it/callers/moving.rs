@@ -100,6 +100,39 @@ async fn a_caller_moves_refunds_between_its_own_channels_alone() {
 }
 
 #[tokio::test]
+async fn the_new_channel_shows_no_message_and_no_permit_of_the_bank_before_the_move() {
+    let scratch = Scratch::new().await;
+    let mut callers = CallerTables::new();
+    let both = callers.caller("both", "may = [\"look\", \"operate\"]\nchannels = [\"acme\", \"other\"]");
+    let new = callers.caller("new", "may = [\"look\"]\nchannels = [\"other\"]");
+    let node = callers.node(&scratch).await;
+    scratch.insert("acme", "R-", 1).await;
+    scratch.sql("update refundd.refunds set lease_epoch = 1, attempts = 1").await;
+    let unsent =
+        "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, permit, outcome, moved_to, code, message)
+         values (1, 'acme', 'send', 1, 1, 'a#1', 'secret-limit@1#1', 'not_executed', 'ready', 'not_sent', 'connect to 10.9.8.7: refused')";
+    scratch.sql(unsent).await;
+    let order = json!({ "to": "other", "refund_refs": ["R-1"], "reason": "its bank is away" });
+    let moved = post(&node, &both, "/v1/channels/acme/move", &order).await.json();
+    assert_eq!(moved["moved"], 1, "{moved}");
+    for path in ["/v1/refunds/1/attempts", "/v1/refunds/find?q=R-1", "/refunds/1"] {
+        for (token, sees) in [(&both, true), (&new, false)] {
+            let answer = get(&node, token, path).await;
+            assert_eq!(answer.status, 200, "{path}: {answer:?}");
+            for secret in ["10.9.8.7", "secret-limit"] {
+                assert_eq!(answer.text.contains(secret), sees, "{path}: {secret}: {}", answer.text);
+            }
+            assert!(answer.text.contains("its bank is away"), "{path}: {}", answer.text);
+            assert!(answer.text.contains("not_sent"), "{path}: {}", answer.text);
+        }
+    }
+    let lines = get(&node, &new, "/v1/refunds/1/attempts").await.json()["attempts"].clone();
+    assert_eq!((&lines[0]["message"], &lines[0]["permit"]), (&Value::Null, &Value::Null), "{lines}");
+    assert_eq!(lines.as_array().map(Vec::len), Some(3), "the line is there, and both of the move: {lines}");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn refunds_that_were_saved_after_the_dry_run_stay_where_the_order_names_its_up_to() {
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", TWO_CHANNELS).await;
