@@ -225,9 +225,5 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "locks_of_shares_need_the_right_to_write",
         include_str!("../../../migrations/0078_locks_of_shares_need_the_right_to_write.sql"),
     ),
-    (
-        79,
-        "people_end_a_cooling",
-        include_str!("../../../migrations/0079_people_end_a_cooling.sql"),
-    ),
+    (79, "people_end_a_cooling", include_str!("../../../migrations/0079_people_end_a_cooling.sql")),
 ];

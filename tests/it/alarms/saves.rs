@@ -170,7 +170,7 @@ async fn while_postgres_is_slow_for_every_acquire_the_channel_workers_and_heartb
             scratch.count(State::Succeeded).await == 2
         })
         .await;
-        // Neither the health check nor the page waits behind callers, and the heartbeat comes.
+        // The health check waits behind no caller, and heartbeats are written.
         assert_eq!(node.get("/health/ready").await.status, 200);
         most
     };
