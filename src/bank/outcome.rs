@@ -107,7 +107,7 @@ fn by_default(
         200..=299 if !has_status && rules.iter().any(|rule| rule.reads_body_of(status)) => {
             (Outcome::Unknown, Code::Unmapped)
         }
-        _ => by_table(status, headers, json),
+        _ => by_table(status, headers, json, blank),
     }
 }
 
@@ -220,8 +220,15 @@ pub(super) fn first_match<'r>(
     (1..).zip(rules).find(|(_, rule)| matches(rule))
 }
 
-fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) -> (Outcome, Code) {
+fn by_table(
+    status: u16,
+    headers: &HeaderMap,
+    json: Option<&serde_json::Value>,
+    blank: bool,
+) -> (Outcome, Code) {
     let status_text = json.and_then(|body| body.get("status"));
+    // A text page may be valid JSON by chance, such as `404`. Only an object or an array is the bank's own explanation.
+    let explains = json.is_some_and(|json| json.is_object() || json.is_array());
     match status {
         // `"declined"` and `false` are JSON values as well.
         200..=299 if json.is_some_and(|json| !json.is_object()) => (Outcome::Unknown, Code::Unmapped),
@@ -233,14 +240,13 @@ fn by_table(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>) 
             Some(_) => (Outcome::Unknown, Code::Unmapped),
         },
         429 | 425 => (Outcome::SlowDown { retry_after: retry_after(headers) }, Code::SlowDown),
-        503 if headers.contains_key(RETRY_AFTER) => {
+        // A proxy such as Varnish sends `Retry-After` with a page of its own after each failure of the bank. The bank may
+        // have executed the refund by then.
+        503 if headers.contains_key(RETRY_AFTER) && (explains || blank && is_framed(status, headers)) => {
             (Outcome::SlowDown { retry_after: retry_after(headers) }, Code::SlowDown)
         }
         401 | 403 | 407 => (Outcome::Unauthorised, Code::Unauthorised),
-        // A text page may be valid JSON by chance, such as `404`. Only an object or an array explains a refusal.
-        400 | 404 | 410 | 413 | 415 | 422 if json.is_some_and(|json| json.is_object() || json.is_array()) => {
-            (Outcome::Rejected, Code::Rejected)
-        }
+        400 | 404 | 410 | 413 | 415 | 422 if explains => (Outcome::Rejected, Code::Rejected),
         400 | 404 | 410 | 413 | 415 | 422 => (Outcome::Review, Code::NoJson),
         409 => (Outcome::Conflict, Code::BankTrouble),
         408 | 500 | 502 | 503 | 504 => (Outcome::Unknown, Code::BankTrouble),

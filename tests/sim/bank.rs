@@ -140,6 +140,7 @@ fn answer(status: u16, body: &str) -> Seen {
 fn wait(status: u16, seconds: u64) -> Seen {
     let mut headers = HeaderMap::new();
     headers.insert("retry-after", seconds.into());
+    headers.insert("content-length", 0.into());
     Seen::Whole { status, headers, body: Vec::new() }
 }
 

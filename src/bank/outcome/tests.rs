@@ -68,8 +68,16 @@ fn every_answer_of_the_table_means_what_it_says() {
         (429, &[], "", Outcome::SlowDown { retry_after: None }),
         (429, &[("retry-after", "7")], "", wait(7)),
         (425, &[], "", Outcome::SlowDown { retry_after: None }),
-        (503, &[("retry-after", "30")], "", wait(30)),
-        (503, &[("retry-after", "99999999999")], "", wait(86_400)),
+        (503, &[("retry-after", "30"), ("content-length", "0")], "", wait(30)),
+        (503, &[("retry-after", "99999999999"), ("content-length", "0")], "", wait(86_400)),
+        (503, &[("retry-after", "30")], r#"{"error":"busy"}"#, wait(30)),
+        (503, &[("retry-after", "30")], "[]", wait(30)),
+        // A page that was cut off looks like no body.
+        (503, &[("retry-after", "30")], "", Outcome::Unknown),
+        (503, &[("retry-after", "5")], "<html><h1>Error 503 Backend fetch failed</h1>", Outcome::Unknown),
+        (503, &[("retry-after", "5")], "503", Outcome::Unknown),
+        (503, &[("retry-after", "5")], r#"{"error":"bu"#, Outcome::Unknown),
+        (429, &[("retry-after", "7")], "<html>429</html>", wait(7)),
         (
             429,
             &[("retry-after", "Sat, 21 Nov 2026 10:00:30 GMT"), ("date", "Sat, 21 Nov 2026 10:00:00 GMT")],

@@ -25,6 +25,25 @@ async fn a_refusal_without_retry_after_goes_to_nobody_where_a_rule_names_it() {
     node.stop().await;
 }
 
+/// Varnish answers so whenever it has no answer of the bank, also where the bank was only slow and has paid.
+#[tokio::test]
+async fn a_proxys_page_with_retry_after_is_no_proof_that_the_bank_did_not_pay_until_a_rule_says_so() {
+    let page = "<!DOCTYPE html><html><h1>Error 503 Backend fetch failed</h1><p>Guru Meditation:</p></html>";
+    let answer = || Step::answers(503, page).with_header(hyper::header::RETRY_AFTER, 1.into());
+    let rule = "[[channel.acme.verdict]]\nstatus = 503\noutcome = \"asked_to_wait\"\n";
+    for (step, rule, ends, sends) in
+        [(answer().and_pays(), "", State::Review, 1), (answer(), rule, State::Succeeded, 2)]
+    {
+        let scratch = Scratch::new().await;
+        scratch.bank.next("acme", [step]);
+        let node = TestNode::start(&scratch, "a", &format!("{UNLIMITED}{rule}")).await;
+        scratch.insert("acme", "R-", 1).await;
+        ends_as(&scratch, ends, 1).await;
+        assert_eq!(scratch.bank.ledger().all().len(), sends);
+        node.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn a_verdict_that_no_rule_lists_is_never_taken_for_paid() {
     let scratch = Scratch::new().await;
