@@ -5,8 +5,8 @@
 //! connections, and a worker waits for the first one only.
 //!
 //! While the address cannot be reached, the pool tries one connection at a time, with growing pauses. A connection
-//! that the other end closes before its first use counts as a failed try. Otherwise a proxy that accepts and closes
-//! every connection would make the pool dial without a pause.
+//! that the other end closes before its first use counts as a failed try. Until a request is answered again, a new one must
+//! outlive it before use. Otherwise a proxy that accepts and closes all would be dialled without a pause, at a permit each.
 
 mod dialling;
 mod idle;
@@ -237,13 +237,13 @@ impl Shared {
         if !connection.sender.is_closed() {
             return;
         }
-        let ended = connection.ended.get().copied().unwrap_or_else(Instant::now);
-        let idle = ended.saturating_duration_since(since);
+        let idle = connection.ended_or_now().saturating_duration_since(since);
         if idle > Pool::AT_ONCE {
             state.idle_bound.closed_after(idle, connection.answered);
             return;
         }
         if connection.answered == 0 {
+            state.tries.ended_unanswered(connection.lived());
             state.tries.failed(&self.dialer.closed(connection), since);
         } else {
             state.short_lived = state.short_lived.saturating_add(1);

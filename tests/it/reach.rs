@@ -3,6 +3,7 @@
 mod addresses;
 mod keep_alive;
 mod postgres;
+mod proxy;
 mod resumed;
 mod roots;
 mod silent;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::Pool;
 use crate::backoff::Backoff;
 use crate::bank::dial_error::DialError;
 use crate::refund::Code;
@@ -25,6 +26,8 @@ pub(super) struct Tries {
     failures: BTreeMap<Code, u64>,
     /// A request was answered since the last failed try.
     is_proven: bool,
+    /// Connections ended without an answer since the last answer. A new one must stay open for this long.
+    outlives: Duration,
 }
 
 /// The last try to open a connection failed.
@@ -40,6 +43,10 @@ impl Tries {
     /// About how long the pauses between tries are.
     const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), last: Duration::from_secs(3) };
 
+    /// The least time for which a new connection must stay open before use, while no request was answered since the last
+    /// failure.
+    const LEAST_TRIAL: Duration = Duration::from_millis(5);
+
     /// How many of `need` connections may be opened at one time: only one after a failed try, and none in a pause.
     pub fn allowed(&self, need: usize) -> usize {
         match &self.trouble {
@@ -49,7 +56,7 @@ impl Tries {
         }
     }
 
-    /// A connection was opened, and it stayed open.
+    /// A connection was opened, and it stayed open for its [`Tries::trial`].
     pub fn opened(&mut self) {
         self.trouble = None;
     }
@@ -57,11 +64,19 @@ impl Tries {
     /// A request was answered: the address does not accept connections only to close them.
     pub fn answered(&mut self) {
         self.is_proven = true;
+        self.outlives = Duration::ZERO;
     }
 
-    /// Whether a request was answered since the last failed try.
-    pub fn is_proven(&self) -> bool {
-        self.is_proven
+    /// A connection ended without any answer soon after it was opened; it lived for this long. A proxy that accepts every
+    /// connection and cannot reach the bank ends them all alike, give or take.
+    pub fn ended_unanswered(&mut self, lived: Duration) {
+        self.is_proven = false;
+        self.outlives = self.outlives.max(2 * lived + Self::LEAST_TRIAL).min(Pool::AT_ONCE);
+    }
+
+    /// For how long a new connection must stay open before it is used.
+    pub fn trial(&self) -> Duration {
+        if self.is_proven { Duration::ZERO } else { self.outlives.max(Self::LEAST_TRIAL) }
     }
 
     /// A try that began at this moment failed.
