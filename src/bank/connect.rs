@@ -13,8 +13,8 @@ use hyper_util::rt::TokioIo;
 use rustls::ProtocolVersion;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio_rustls::TlsConnector;
 
 use super::BankError;
 use super::dial_error::DialError;
@@ -22,7 +22,7 @@ use super::door::{Door, Guarded};
 use super::kernel::Ends;
 use super::lookup::Lookups;
 use super::settings::ConnectionSettings;
-use super::tls::{self, TlsError};
+use super::tls::{self, Secure, TlsError};
 use crate::certificate;
 use crate::channel::{Networks, WhyNot};
 use crate::eyeballs::{self, Avoided};
@@ -32,7 +32,7 @@ pub use connection::Connection;
 pub struct Dialer {
     host: String,
     port: u16,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: Option<Secure>,
     /// Whether there is a client certificate to show.
     has_certificate: bool,
     networks: Networks,
@@ -63,13 +63,14 @@ impl Dialer {
                 TlsError::NoRoots => BankError::NoRoots(host.clone()),
                 source => BankError::Tls { owner: settings.owner.clone(), source },
             })?;
-            Some((connector, name))
+            Some(Secure::new(connector, name))
         } else {
             None
         };
         let has_certificate = settings.client_identity.is_some();
-        let (networks, limit) = (settings.networks.clone(), settings.connect_timeout);
-        Ok(Dialer { host, port, tls, has_certificate, networks, avoided: Avoided::default(), limit })
+        let (networks, avoided) = (settings.networks.clone(), Avoided::default());
+        let limit = settings.connect_timeout;
+        Ok(Dialer { host, port, tls, has_certificate, networks, avoided, limit })
     }
 
     /// Prepares connections in clear text.
@@ -109,10 +110,39 @@ impl Dialer {
     /// Sets `reached` to the address that accepted the connection.
     async fn dial_unbounded(&self, reached: &OnceLock<SocketAddr>) -> Result<Connection, DialError> {
         let began = Instant::now();
-        let host = || self.host.clone();
+        loop {
+            let (stream, made) = self.connect(began, reached).await?;
+            let Some(secure) = &self.tls else { return self.speak(stream, made).await };
+            let shaking = Instant::now();
+            let (stream, was_asked) = tls::watching(secure.shake_hands(stream)).await;
+            let stream = stream.map_err(|source| DialError::Tls { host: self.host.clone(), source })?;
+            let handshake = shaking.elapsed();
+            let session = stream.get_ref().1;
+            if tls::outlives_its_certificate(session) {
+                // The next handshake looks at what the bank shows now: perhaps its certificate was renewed long ago.
+                secure.forget_sessions();
+                continue;
+            }
+            let is_early = session.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+            let certificates_end = session.peer_certificates().and_then(certificate::first_end);
+            let connection = self.speak(stream, made).await?;
+            if was_asked && is_early {
+                self.wait_for_refusal(&connection, handshake + Self::REFUSAL_MARGIN).await?;
+            }
+            let set_up = began.elapsed();
+            return Ok(Connection { set_up, handshake: Some(handshake), certificates_end, ..connection });
+        }
+    }
+
+    /// Opens a TCP connection, and sets `reached` as [`Dialer::dial_unbounded`] does.
+    async fn connect(
+        &self,
+        began: Instant,
+        reached: &OnceLock<SocketAddr>,
+    ) -> Result<(TcpStream, Made), DialError> {
         let addresses = self.lookup().await?;
         let addresses = self.usable(addresses)?;
-        let tcp = |source| DialError::Tcp { host: host(), source };
+        let tcp = |source| DialError::Tcp { host: self.host.clone(), source };
         let connecting = eyeballs::connect_avoiding(addresses, &self.avoided);
         let (stream, tcp_connect) = connecting.await.map_err(tcp)?;
         stream.set_nodelay(true).map_err(tcp)?;
@@ -123,26 +153,7 @@ impl Dialer {
             let _ = reached.set(peer);
         }
         let ends = stream.local_addr().and_then(|local| Ok(Ends { local, peer: stream.peer_addr()? }));
-        let made = Made { began, tcp_connect, ends: ends.ok() };
-        match &self.tls {
-            None => self.speak(stream, made).await,
-            Some((connector, name)) => {
-                let shaking = Instant::now();
-                let handshake = connector.connect(name.clone(), stream);
-                let (stream, was_asked) = tls::watching(handshake).await;
-                let stream = stream.map_err(|source| DialError::Tls { host: host(), source })?;
-                let handshake = shaking.elapsed();
-                let session = stream.get_ref().1;
-                let is_early = session.protocol_version() == Some(ProtocolVersion::TLSv1_3);
-                let certificates_end = session.peer_certificates().and_then(certificate::first_end);
-                let connection = self.speak(stream, made).await?;
-                if was_asked && is_early {
-                    self.wait_for_refusal(&connection, handshake + Self::REFUSAL_MARGIN).await?;
-                }
-                let set_up = began.elapsed();
-                Ok(Connection { set_up, handshake: Some(handshake), certificates_end, ..connection })
-            }
-        }
+        Ok((stream, Made { began, tcp_connect, ends: ends.ok() }))
     }
 
     /// The addresses of the host as DNS names them now, each with the reason if the channel may not connect to it.
@@ -246,3 +257,6 @@ struct Made {
     tcp_connect: Duration,
     ends: Option<Ends>,
 }
+
+#[cfg(test)]
+mod tests;

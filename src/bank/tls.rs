@@ -1,13 +1,22 @@
 //! TLS to a bank: which certificates are trusted, which one is shown, and whether the bank asked for one.
+//!
+//! A resumed session rests on the certificates of an earlier handshake. rustls checks their dates in that handshake only, and
+//! each resumption may prolong the session. So the dialer checks them again ([`outlives_its_certificate`]).
 
 use std::cell::Cell;
+use std::io;
 use std::sync::{Arc, Mutex};
 
-use rustls::client::ResolvesClientCert;
+use jiff::Timestamp;
+use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, SignatureScheme};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
+use crate::certificate;
 use crate::channel::{ClientIdentity, Roots};
 use crate::lock::Lock;
 
@@ -105,6 +114,40 @@ fn config(
         .with_client_cert_resolver(Arc::new(Shown(shown)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// TLS to one server.
+pub(super) struct Secure {
+    /// Its configuration keeps the sessions that may be resumed.
+    connector: Mutex<TlsConnector>,
+    name: ServerName<'static>,
+}
+
+impl Secure {
+    pub fn new(connector: TlsConnector, name: ServerName<'static>) -> Secure {
+        Secure { connector: Mutex::new(connector), name }
+    }
+
+    /// Makes a handshake, which resumes a session if there is one.
+    pub async fn shake_hands(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let connector = self.connector.locked().clone();
+        connector.connect(self.name.clone(), stream).await
+    }
+
+    /// Forgets all sessions. The configuration may be shared with other channels, so it is not changed but replaced.
+    pub fn forget_sessions(&self) {
+        let mut connector = self.connector.locked();
+        let mut config = ClientConfig::clone(connector.config());
+        config.resumption = Resumption::default();
+        *connector = Arc::new(config).into();
+    }
+}
+
+/// Whether the session was resumed after the server's certificate had ended.
+pub(super) fn outlives_its_certificate(session: &ClientConnection) -> bool {
+    let own = session.peer_certificates().and_then(|chain| chain.get(..1));
+    let end = own.and_then(certificate::first_end);
+    session.handshake_kind() == Some(HandshakeKind::Resumed) && end.is_some_and(|end| end < Timestamp::now())
 }
 
 tokio::task_local! {
