@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::BankError;
 use super::dial_error::DialError;
 use super::door::{Door, Guarded};
-use super::kernel::Ends;
+use super::kernel::{self, Ends};
 use super::lookup::Lookups;
 use super::settings::ConnectionSettings;
 use super::tls::{self, Secure, TlsError};
@@ -38,6 +38,8 @@ pub struct Dialer {
     networks: Networks,
     avoided: Avoided,
     limit: Duration,
+    /// After so long the kernel gives up bytes that the bank has not acknowledged.
+    unacknowledged: Duration,
 }
 
 impl std::fmt::Debug for Dialer {
@@ -69,8 +71,8 @@ impl Dialer {
         };
         let has_certificate = settings.client_identity.is_some();
         let (networks, avoided) = (settings.networks.clone(), Avoided::default());
-        let limit = settings.connect_timeout;
-        Ok(Dialer { host, port, tls, has_certificate, networks, avoided, limit })
+        let (limit, unacknowledged) = (settings.connect_timeout, settings.timeout);
+        Ok(Dialer { host, port, tls, has_certificate, networks, avoided, limit, unacknowledged })
     }
 
     /// Prepares connections in clear text.
@@ -79,7 +81,16 @@ impl Dialer {
         let host = endpoint.host().unwrap_or_default().to_owned();
         let port = endpoint.port_u16().unwrap_or(80);
         let (networks, avoided) = (Networks::default(), Avoided::default());
-        Dialer { host, port, tls: None, has_certificate: false, networks, avoided, limit }
+        Dialer {
+            host,
+            port,
+            tls: None,
+            has_certificate: false,
+            networks,
+            avoided,
+            limit,
+            unacknowledged: limit,
+        }
     }
 
     /// The error for a connection that the other end closed before its first request.
@@ -149,6 +160,8 @@ impl Dialer {
         // However the socket ends, also by the death of this process, the kernel drops the bytes that the bank has not acknowledged
         // and sends a reset. Otherwise it would send them again for up to minutes, and the bank could execute a given-up request.
         stream.set_zero_linger().map_err(tcp)?;
+        // While this process is frozen, nobody ends the socket. Then the kernel does.
+        kernel::drop_unacknowledged_after(&stream, self.unacknowledged).map_err(tcp)?;
         if let Ok(peer) = stream.peer_addr() {
             let _ = reached.set(peer);
         }

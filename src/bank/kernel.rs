@@ -1,12 +1,15 @@
 //! Reads from the kernel the round-trip time of one connection and how much it varies. The kernel measures both at
-//! every acknowledgement.
+//! every acknowledgement. And tells the kernel how long to try to deliver bytes.
 //!
 //! Reading `TCP_INFO` from a socket needs `unsafe`, so this file does not do that. It names the connection's two
 //! addresses to the kernel through `sock_diag`, as `ss -i` does. The kernel answers with the same numbers, and the
 //! exchange is plain bytes over a socket.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+use tokio::net::TcpStream;
 
 /// The two ends of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +44,20 @@ pub fn round_trip(ends: Ends) -> Option<RoundTrip> {
 #[cfg(not(target_os = "linux"))]
 pub fn round_trip(_: Ends) -> Option<RoundTrip> {
     None
+}
+
+/// Lets the kernel end the connection with a reset once the other end has not acknowledged bytes, or has taken none, for
+/// this long (`TCP_USER_TIMEOUT`). Otherwise it sends them again for up to 15 minutes.
+#[cfg(target_os = "linux")]
+pub fn drop_unacknowledged_after(stream: &TcpStream, limit: Duration) -> io::Result<()> {
+    let most = i32::MAX.unsigned_abs();
+    let ms = u32::try_from(limit.as_millis()).unwrap_or(most).clamp(1, most);
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, ms)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn drop_unacknowledged_after(_: &TcpStream, _: Duration) -> io::Result<()> {
+    Ok(())
 }
 
 /// The bytes of the question and of the answer, as in `linux/inet_diag.h` and `linux/tcp.h`.

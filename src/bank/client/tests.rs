@@ -58,6 +58,24 @@ async fn a_request_that_was_given_up_ends_with_a_reset_and_its_rest_does_not_arr
     assert!(arrived < request.body.len(), "{arrived}");
 }
 
+/// As while this process is frozen: nobody gives the request up.
+#[tokio::test]
+async fn the_kernel_ends_a_connection_whose_bytes_the_bank_does_not_take_within_the_time_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = client(&listener, Duration::from_secs(4), Duration::from_millis(500));
+    let want = Want { most: 1, need: 1, until: Instant::now() };
+    let (accepted, reserved) = tokio::join!(listener.accept(), client.pool.reserve(want));
+    let _reads_nothing = accepted.unwrap();
+    let mut reserved = reserved.unwrap().remove(0);
+    let connection = reserved.connection().unwrap();
+    connection.door.open(deadline());
+    // More than both sockets' buffers take.
+    let body = Full::new(Bytes::from(vec![b'x'; 32 << 20]));
+    let sending = connection.sender.send_request(Request::new(body));
+    let ended = tokio::time::timeout(Duration::from_secs(30), sending).await;
+    assert!(ended.expect("the kernel ends it").is_err());
+}
+
 /// Answers requests, and notes on which of its connections each came.
 async fn answering(mut stream: TcpStream, number: usize, came_on: Arc<Mutex<Vec<usize>>>) {
     let mut buffer = [0; 4096];
