@@ -197,7 +197,7 @@ fn a_seal_has_the_lines_of_its_ids_and_adds_them_to_the_total() {
     let mut outside = last.clone();
     outside.span.after_id = 20;
     for wrong in [wrong_total, outside] {
-        assert_eq!(found([&first, &second, &third, &wrong], 20), [unfit.clone()]);
+        assert_eq!(found([&first, &second, &third, &wrong], 20), std::slice::from_ref(&unfit));
     }
 }
 
