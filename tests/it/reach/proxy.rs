@@ -1,4 +1,4 @@
-//! A proxy before the bank that accepts every connection, and closes it when it cannot reach the bank, as stunnel and HAProxy do.
+//! A proxy before the bank that accepts every connection, and closes it when it cannot reach the bank, as stunnel and `HAProxy` do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
