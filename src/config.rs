@@ -1,4 +1,4 @@
-//! Reads the configuration file, checks it against every law, and returns plain values.
+//! Reads the configuration file, checks it against every requirement, and returns plain values.
 //!
 //! It starts nothing and connects to nothing. The only other files that it reads hold secrets, their hashes or root
 //! certificates. A file with any fault gives no [`Config`], only the list of all its faults.
@@ -80,7 +80,7 @@ pub use self::telemetry::Telemetry;
 use self::section::Section;
 use self::source::Source;
 
-/// A whole configuration that keeps every law.
+/// A whole configuration that meets every requirement.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub node: NodeSection,
@@ -213,7 +213,7 @@ impl Config {
         self.channels.get(name).map(|channel| channel.draft_rules()).unwrap_or_default()
     }
 
-    /// What an operator should know about this configuration, although it keeps every law. Which tokens expire is
+    /// What an operator should know about this configuration, although it meets every requirement. Which tokens expire is
     /// asked of `callers`, because it depends on the time.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {

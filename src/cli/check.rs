@@ -68,7 +68,7 @@ pub(super) async fn check(args: &Args, config: &Config) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// What an operator should know about this configuration, although it keeps every law; not which tokens expire.
+/// What an operator should know about this configuration, although it meets every requirement; not which tokens expire.
 pub(super) fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = config.warnings();
     warnings.extend(open_answer_warnings(config));

@@ -15,7 +15,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<String> {
     field.shown_as(mask::HIDDEN);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let plain = (1..=MOST).contains(&field.value.len()) && field.value.chars().all(is_plain);
-    field.law(source, plain, || {
+    field.require(source, plain, || {
         format!(
             "must be 1 to {MOST} of a-z, A-Z, 0-9, `-`, `_` and `.`: it is a name for the account at the bank that the \
              credentials belong to, and no secret"
@@ -23,7 +23,7 @@ pub(super) fn read(section: &Section<'_>) -> Option<String> {
     });
     // Reasons that are kept for ever show the name.
     let looks_like_a_card = card::is_in(&field.value);
-    field.law(
+    field.require(
         source,
         !looks_like_a_card,
         || "looks like a card number, and people read this name; choose another name for the account",

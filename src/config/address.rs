@@ -1,4 +1,4 @@
-//! The laws for the addresses to which refundd sends requests: a channel's `endpoint`, the `url` of its inquiry and of its
+//! The requirements for the addresses to which refundd sends requests: a channel's `endpoint`, the `url` of its inquiry and of its
 //! tokens, and the `url` of `[notify]`.
 
 use hyper::Uri;
@@ -28,16 +28,16 @@ pub(super) const FOR_TOKENS: Shown = Shown {
 
 /// Complains about an address whose scheme is not HTTP, that names no host, or that has a user or a `#` part.
 /// Unless clear text is accepted, `http://` may lead to this host only.
-pub(super) fn address_laws(
+pub(super) fn require_address(
     source: &Source<'_>,
     field: &mut Field<String>,
     uri: &Uri,
     shown: &Shown,
     accepts_plain_http: bool,
 ) {
-    form_laws(source, field, uri, shown.instead_of_user);
+    require_form(source, field, uri, shown.instead_of_user);
     let safe = accepts_plain_http || is_private_way(uri);
-    field.law(source, safe, || {
+    field.require(source, safe, || {
         let host = uri.host().unwrap_or_default();
         format!(
             "would send {} to another host, `{host}`, in clear text; use `https://`, \
@@ -47,10 +47,10 @@ pub(super) fn address_laws(
     });
 }
 
-/// The laws for the address of the receiver of webhooks: those for a bank, and `http://` leads to this host always.
-pub(super) fn receiver_laws(source: &Source<'_>, field: &mut Field<String>, uri: &Uri) {
-    form_laws(source, field, uri, "the receiver knows refundd by the signature of each message");
-    field.law(source, is_private_way(uri), || {
+/// The requirements for the address of the receiver of webhooks: those for a bank, and `http://` leads to this host always.
+pub(super) fn require_receiver(source: &Source<'_>, field: &mut Field<String>, uri: &Uri) {
+    require_form(source, field, uri, "the receiver knows refundd by the signature of each message");
+    field.require(source, is_private_way(uri), || {
         let host = uri.host().unwrap_or_default();
         format!("would send what becomes of refunds to another host, `{host}`, in clear text; use `https://`")
     });
@@ -61,12 +61,12 @@ fn is_private_way(uri: &Uri) -> bool {
     uri.scheme_str() != Some("http") || is_this_host(uri.host().unwrap_or_default())
 }
 
-fn form_laws(source: &Source<'_>, field: &mut Field<String>, uri: &Uri, instead_of_user: &str) {
+fn require_form(source: &Source<'_>, field: &mut Field<String>, uri: &Uri, instead_of_user: &str) {
     let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
-    field.law(source, scheme, || "must start with `https://` or `http://`");
-    field.law(source, uri.host().is_some_and(|host| !host.is_empty()), || "names no host");
+    field.require(source, scheme, || "must start with `https://` or `http://`");
+    field.require(source, uri.host().is_some_and(|host| !host.is_empty()), || "names no host");
     let user_info = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
-    field.law(source, !user_info, || format!("must not hold a user or a password; {instead_of_user}"));
+    field.require(source, !user_info, || format!("must not hold a user or a password; {instead_of_user}"));
     let fragment = field.value.contains('#');
-    field.law(source, !fragment, || "must not have a `#` part, since that is never sent");
+    field.require(source, !fragment, || "must not have a `#` part, since that is never sent");
 }

@@ -10,8 +10,8 @@ pub(super) fn read(section: &Section<'_>, hosts: &[&str]) -> Networks {
     let mut field = section.texts("addresses", &[]);
     let parsed: Result<Vec<_>, _> = field.value.iter().map(|text| text.parse()).collect();
     let given = !(field.given && field.value.is_empty());
-    field.law(source, given, || "must name a range; leave it out to connect to public addresses only");
-    field.law(source, parsed.is_ok(), || match &parsed {
+    field.require(source, given, || "must name a range; leave it out to connect to public addresses only");
+    field.require(source, parsed.is_ok(), || match &parsed {
         Err(error) => format!("each of them {error}"),
         Ok(_) => String::new(),
     });
@@ -21,7 +21,7 @@ pub(super) fn read(section: &Section<'_>, hosts: &[&str]) -> Networks {
         .map(|host| host.trim_start_matches('[').trim_end_matches(']'))
         .filter(|host| host.parse().is_ok_and(|ip| networks.refusal(host, ip).is_some()))
         .collect();
-    field.law(source, outside.is_empty(), || {
+    field.require(source, outside.is_empty(), || {
         format!("must contain the addresses that a url names, and lacks {}", listed(&outside))
     });
     networks

@@ -9,18 +9,18 @@ use super::section::Section;
 
 /// `max_amount_minor`: the highest amount of one refund.
 pub(super) fn read_most(section: &Section<'_>) -> AmountBounds {
-    let law = "must be at least 1, in minor units: 5000 EUR are 500000";
+    let requirement = "must be at least 1, in minor units: 5000 EUR are 500000";
     let empty = "must name a currency and its highest amount in minor units, such as { EUR = 500000 }";
-    read(section, "max_amount_minor", 1..=i64::MAX, law, empty)
+    read(section, "max_amount_minor", 1..=i64::MAX, requirement, empty)
 }
 
-/// Reads the table under `key`; an empty one when the section has none. `law` names what is `allowed`, `empty` what is
+/// Reads the table under `key`; an empty one when the section has none. `requirement` names what is `allowed`, `empty` what is
 /// missing in an empty table.
 pub(super) fn read(
     section: &Section<'_>,
     key: &str,
     allowed: RangeInclusive<i64>,
-    law: &str,
+    requirement: &str,
     empty: &str,
 ) -> AmountBounds {
     let source = section.source;
@@ -29,9 +29,9 @@ pub(super) fn read(
     for currency in table.names() {
         let Some(mut amount) = table.optional_integer(currency) else { continue };
         let known = crate::refund::draft::is_currency(currency);
-        amount.law(source, known, || "is for a currency of ISO 4217, such as EUR");
+        amount.require(source, known, || "is for a currency of ISO 4217, such as EUR");
         let sound = allowed.contains(&amount.value);
-        amount.law(source, sound, || law);
+        amount.require(source, sound, || requirement);
         bounds.insert(currency.to_owned(), amount.value);
     }
     if section.has(key) && bounds.is_empty() {

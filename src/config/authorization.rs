@@ -31,6 +31,6 @@ pub(super) fn read(section: &Section<'_>) -> Option<SecretString> {
         (None, None) => return None,
     };
     let sound = HeaderValue::from_str(&header).is_ok();
-    field.law(source, sound, || "its content is not a header: it must be one line of plain characters");
+    field.require(source, sound, || "its content is not a header: it must be one line of plain characters");
     sound.then(|| header.into())
 }

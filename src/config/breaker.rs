@@ -19,7 +19,7 @@ pub(super) fn read(channel: &Section<'_>) -> Option<Breaker> {
     let default = Breaker::default();
     let count = |key, default: u32| {
         let mut field = section.integer(key, i64::from(default));
-        field.law(section.source, (1..=MOST).contains(&field.value), || {
+        field.require(section.source, (1..=MOST).contains(&field.value), || {
             format!(
                 "must lie between 1 and {MOST}; to switch the whole breaker off, write `breaker = \"off\"`"
             )

@@ -19,7 +19,7 @@ impl BucketSection {
         section.keys(Self::KEYS, &[]);
         let mut kind = section.text("kind", BucketKind::Redis.as_str());
         let read = BucketKind::named(&kind.value);
-        kind.law(
+        kind.require(
             source,
             read.is_some(),
             || "must be \"redis\", or \"memory\" for a single node without Redis",

@@ -142,7 +142,7 @@ fn tokens(section: &Section<'_>, own: &str, ids: &mut BTreeMap<String, String>) 
     let Some(mut field) = section.optional_text("tokens_file") else { return Vec::new() };
     let Some((text, _)) = contents(source, &mut field) else { return Vec::new() };
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    field.law(source, lines.len() <= MOST_TOKENS, || {
+    field.require(source, lines.len() <= MOST_TOKENS, || {
         format!(
             "this file has {} tokens; at most {MOST_TOKENS} are allowed, the old one and the new one",
             lines.len()
@@ -153,7 +153,7 @@ fn tokens(section: &Section<'_>, own: &str, ids: &mut BTreeMap<String, String>) 
         match StoredToken::read(line) {
             Ok(token) => {
                 let other = ids.insert(token.id.clone(), own.to_owned());
-                field.law(source, other.is_none(), || {
+                field.require(source, other.is_none(), || {
                     format!(
                         "entry {number} of this file has the token {}, which caller `{}` has, too; give each caller its own",
                         token.id,
@@ -163,7 +163,7 @@ fn tokens(section: &Section<'_>, own: &str, ids: &mut BTreeMap<String, String>) 
                 tokens.push(token);
             }
             Err(problem) => {
-                field.law(source, false, || format!("entry {number} of this file {problem}"));
+                field.require(source, false, || format!("entry {number} of this file {problem}"));
             }
         }
     }
@@ -175,11 +175,11 @@ fn certificate(section: &Section<'_>, own: &str, taken: &mut BTreeMap<String, St
     let mut field = section.optional_text("certificate")?;
     let plain = (1..=253).contains(&field.value.len())
         && field.value.bytes().all(|b| b.is_ascii_graphic() && b != b'*');
-    field.law(source, plain, || {
+    field.require(source, plain, || {
         "must be the name in the caller's client certificate, such as \"shop.internal\", without blanks and without `*`"
     });
     let other = taken.insert(field.value.to_ascii_lowercase(), own.to_owned());
-    field.law(source, other.is_none(), || {
+    field.require(source, other.is_none(), || {
         format!(
             "is the certificate of caller `{}`, too; each caller needs its own",
             other.as_deref().unwrap_or_default()
@@ -194,11 +194,11 @@ fn may(section: &Section<'_>) -> Option<BTreeSet<CallerScope>> {
     let why = format!("it says what the caller may do: some of {}", listed(&all));
     let mut field = section.required_texts("may", &why)?;
     let empty = field.value.is_empty();
-    field.law(source, !empty, || {
+    field.require(source, !empty, || {
         format!("is empty, so the caller could do nothing; name some of {}", listed(&all))
     });
     let unknown = field.value.iter().find(|name| CallerScope::named(name).is_none()).cloned();
-    field.law(source, unknown.is_none(), || {
+    field.require(source, unknown.is_none(), || {
         let unknown = unknown.unwrap_or_default();
         let meant =
             nearest(&unknown, &all).map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
@@ -213,11 +213,11 @@ fn names(section: &Section<'_>, key: &str, table: &str, known: &[&str]) -> Optio
     let mut field: Field<Vec<String>> = section.texts(key, &[]);
     if field.value.iter().any(|name| name == ALL) {
         let alone = field.value.len() == 1;
-        field.law(source, alone, || "has \"*\" beside other names; \"*\" means all and stands alone");
+        field.require(source, alone, || "has \"*\" beside other names; \"*\" means all and stands alone");
         return field.is_sound().then_some(Names::All);
     }
     let missing = field.value.iter().find(|name| !known.contains(&name.as_str())).cloned();
-    field.law(source, missing.is_none(), || {
+    field.require(source, missing.is_none(), || {
         let missing = missing.unwrap_or_default();
         match nearest(&missing, known) {
             Some(near) => format!("there is no `[{table}.{missing}]`; did you mean `{near}`?"),

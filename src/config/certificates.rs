@@ -25,7 +25,7 @@ pub(super) fn roots(section: &Section<'_>, is_secure: bool) -> Option<Roots> {
     let certificates = certificates_of(source, &mut field);
     let mut store = RootCertStore::empty();
     let usable = certificates.iter().all(|root| store.add(root.clone()).is_ok());
-    field.law(source, usable, || NO_CERTIFICATES);
+    field.require(source, usable, || NO_CERTIFICATES);
     field.is_sound().then(|| Roots(certificates.into()))
 }
 
@@ -45,14 +45,14 @@ pub(super) fn client_identity(section: &Section<'_>, is_secure: bool) -> Option<
     let mut key_field = section.optional_text("client_key_file")?;
     let (text, _) = contents(source, &mut key_field)?;
     let key = PrivateKeyDer::from_pem_slice(text.as_bytes());
-    key_field.law(source, key.is_ok(), || {
+    key_field.require(source, key.is_ok(), || {
         "this file is no private key in PEM: it must hold `-----BEGIN PRIVATE KEY-----`, and no password may protect it"
     });
     let key = key.ok()?;
     let provider = rustls::crypto::ring::default_provider();
     if field.is_sound() {
         let pair = CertifiedKey::from_der(certificates.clone(), key.clone_key(), &provider);
-        key_field.law(source, pair.is_ok(), || match &pair {
+        key_field.require(source, pair.is_ok(), || match &pair {
             Err(rustls::Error::InconsistentKeys(_)) => {
                 "is not the key of the first certificate in `client_certificate_file`".to_owned()
             }
@@ -67,7 +67,11 @@ pub(super) fn client_identity(section: &Section<'_>, is_secure: bool) -> Option<
 const NO_CERTIFICATES: &str = "this file is no list of certificates in PEM: it must hold `-----BEGIN CERTIFICATE-----` at least once, and each must be whole";
 
 fn only_with_tls(source: &Source<'_>, field: &mut Field<String>, is_secure: bool) {
-    field.law(source, is_secure, || "is only for TLS, and no address of this section starts with `https://`");
+    field.require(
+        source,
+        is_secure,
+        || "is only for TLS, and no address of this section starts with `https://`",
+    );
 }
 
 /// The root certificates of a server's section, as PEM; `None` after a complaint.
@@ -75,7 +79,7 @@ pub(super) fn server_roots(source: &Source<'_>, field: &mut Field<String>) -> Op
     let (certificates, text) = read_certificates(source, field);
     let mut store = RootCertStore::empty();
     let usable = certificates.into_iter().all(|root| store.add(root).is_ok());
-    field.law(source, usable, || NO_CERTIFICATES);
+    field.require(source, usable, || NO_CERTIFICATES);
     field.is_sound().then_some(text)
 }
 
@@ -93,7 +97,7 @@ fn read_certificates(
     field: &mut Field<String>,
 ) -> (Vec<CertificateDer<'static>>, Vec<u8>) {
     let read = NamedFile::open(&source.path(&field.value)).and_then(NamedFile::bytes);
-    field.law(source, read.is_ok(), || match &read {
+    field.require(source, read.is_ok(), || match &read {
         Err(error) => format!("this file cannot be read: {error}"),
         Ok(_) => String::new(),
     });
@@ -101,6 +105,6 @@ fn read_certificates(
     let certificates: Result<Vec<CertificateDer<'static>>, _> =
         CertificateDer::pem_slice_iter(&text).collect();
     let certificates = certificates.unwrap_or_default();
-    field.law(source, !certificates.is_empty(), || NO_CERTIFICATES);
+    field.require(source, !certificates.is_empty(), || NO_CERTIFICATES);
     (certificates, text)
 }

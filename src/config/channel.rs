@@ -10,13 +10,13 @@ use crate::channel::{Authorization, Channel};
 use crate::refund::OnUnknown;
 use crate::refund::id::ChannelName;
 
-use super::address::{TO_A_BANK, address_laws};
+use super::address::{TO_A_BANK, require_address};
 use super::duration::say;
 use super::field::Field;
 use super::granting::granting;
 use super::limit::Limits;
 use super::mask;
-use super::pointer::pointer_law;
+use super::pointer::require_pointer;
 use super::section::{Section, listed, nearest};
 use super::{
     account, addresses, amounts, authorization, breaker, certificates, inquiry, retry, signing, token,
@@ -82,7 +82,7 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     max_in_flight.within(source, &(1..=10_000));
     let max_backlog = section.optional_integer("max_backlog").map(|mut field| {
         let sound = field.value >= 1;
-        field.law(
+        field.require(
             source,
             sound,
             || "must be at least 1; leave it out for no bound, and to take nothing more pause the channel",
@@ -114,9 +114,9 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
     let lease = lease(section, &timeout, &connect_timeout, ahead);
     let on_unknown = on_unknown(section, inquiry.is_some(), lease);
     let bank_ref = section.optional_text("bank_ref").map(|mut field| {
-        pointer_law(source, &mut field);
+        require_pointer(source, &mut field);
         let is_whole_answer = field.value.is_empty();
-        field.law(source, !is_whole_answer, || "must name a place inside the answer, such as \"/id\"");
+        field.require(source, !is_whole_answer, || "must name a place inside the answer, such as \"/id\"");
         field.value
     });
     let inquires_securely = inquiry.iter().flatten().any(|inquiry| inquiry.url.starts_with("https:"));
@@ -172,13 +172,13 @@ fn endpoint(section: &Section<'_>, accepts_plain_http: bool) -> Option<Uri> {
     let mut field = section.required_text("endpoint", "it is the address refunds are POSTed to")?;
     field.shown_as(&mask::endpoint(&field.value));
     let uri: Option<Uri> = field.value.parse().ok();
-    field.law(
+    field.require(
         source,
         uri.is_some(),
         || "is not an address, such as \"https://gateway.example/acme/refunds\"",
     );
     let uri = uri?;
-    address_laws(source, &mut field, &uri, &TO_A_BANK, accepts_plain_http);
+    require_address(source, &mut field, &uri, &TO_A_BANK, accepts_plain_http);
     field.is_sound().then_some(uri)
 }
 
@@ -204,7 +204,7 @@ fn lease(
     } else {
         format!("set `lease` to at least \"{}\", or lower `{waiting_for}`", say(least))
     };
-    lease.law(source, lease.value >= least, || {
+    lease.require(source, lease.value >= least, || {
         format!(
             "must be at least {}, which is timeout ({}) + {waiting_for} ({}) + {} to spare, or a refund would count \
              as unknown while the bank may still answer; {way_out}",
@@ -214,7 +214,7 @@ fn lease(
             say(Channel::LEASE_MARGIN)
         )
     });
-    lease.law(
+    lease.require(
         source,
         lease.value <= DAY,
         || "must be at most 1d: refunds that a dead node was sending wait until their leases end",
@@ -228,13 +228,13 @@ fn on_unknown(section: &Section<'_>, inquires: bool, lease: Duration) -> OnUnkno
     let mut field = section.text("on_unknown", "review");
     let mut retention = section.optional_duration("key_retention");
     if let Some(retention) = &mut retention {
-        retention.law(source, retention.value > lease, || {
+        retention.require(source, retention.value > lease, || {
             format!(
                 "must be longer than one lease ({}), or no refund could ever be sent again in time",
                 say(lease)
             )
         });
-        retention.law(
+        retention.require(
             source,
             retention.value <= 366 * DAY,
             || "must be at most 366d; how long does this bank really recognise an `Idempotency-Key`?",
@@ -243,7 +243,7 @@ fn on_unknown(section: &Section<'_>, inquires: bool, lease: Duration) -> OnUnkno
     match field.value.as_str() {
         "review" => OnUnknown::Review,
         "inquire" => {
-            field.law(
+            field.require(
                 source,
                 inquires,
                 || "needs `inquiry`, which says how refundd asks this bank what became of a refund",
@@ -252,7 +252,7 @@ fn on_unknown(section: &Section<'_>, inquires: bool, lease: Duration) -> OnUnkno
         }
         "resend" => {
             let faulty = section.has("key_retention");
-            field.law(source, faulty, || {
+            field.require(source, faulty, || {
                 "needs `key_retention`, how long this bank recognises an `Idempotency-Key`: after that a repeat is a \
                  second refund"
             });
@@ -263,11 +263,11 @@ fn on_unknown(section: &Section<'_>, inquires: bool, lease: Duration) -> OnUnkno
         }
         other => {
             let known = ["review", "inquire", "resend"];
-            let law = match nearest(other, &known) {
+            let requirement = match nearest(other, &known) {
                 Some(near) => format!("no such policy; did you mean `{near}`?"),
                 None => format!("no such policy; use one of {}", listed(&known)),
             };
-            field.law(source, false, || law);
+            field.require(source, false, || requirement);
             OnUnknown::Review
         }
     }

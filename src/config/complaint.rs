@@ -41,8 +41,8 @@ pub struct Complaint {
     pub place: Option<(usize, usize)>,
     /// The faulty field or section, for example ``field `channel.acme.timeout` = "20m"``.
     pub subject: String,
-    /// The broken law, and a way to keep it.
-    pub law: String,
+    /// The broken requirement, and a way to keep it.
+    pub requirement: String,
     /// The faulty line of a file that is not TOML, with a `^` below the fault; secrets are hidden.
     pub quote: Option<String>,
 }
@@ -56,7 +56,7 @@ impl fmt::Display for Complaint {
             }
             f.write_str(" ")?;
         }
-        write!(f, "{}: {}", self.subject, self.law)?;
+        write!(f, "{}: {}", self.subject, self.requirement)?;
         if let (Some(quote), Some((line, _))) = (&self.quote, self.place) {
             let margin = line.to_string().len();
             for (number, text) in quote.lines().enumerate() {

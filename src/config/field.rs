@@ -1,4 +1,4 @@
-//! One value with its place in the file, so that a law that is checked later can point at it.
+//! One value with its place in the file, so that a requirement that is checked later can point at it.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -19,7 +19,7 @@ pub(super) struct Field<T> {
     shown: String,
     /// Whether the file has this key.
     pub(super) given: bool,
-    /// Whether nothing was complained about yet. Laws of a field that is not sound stay silent.
+    /// Whether nothing was complained about yet. Requirements of a field that is not sound stay silent.
     sound: bool,
 }
 
@@ -43,16 +43,16 @@ impl<T> Field<T> {
         self.shown = format!(" = \"{shown}\"");
     }
 
-    /// Complains if the law does not hold, but only once for each field. Returns whether the field is still sound.
-    pub(super) fn law<L: Into<String>>(
+    /// Complains if the requirement does not hold, but only once for each field. Returns whether the field is still sound.
+    pub(super) fn require<L: Into<String>>(
         &mut self,
         source: &Source<'_>,
         holds: bool,
-        law: impl FnOnce() -> L,
+        requirement: impl FnOnce() -> L,
     ) -> bool {
         if self.sound && !holds {
             self.sound = false;
-            source.complain(self.at, format!("field `{}`{}", self.path, self.shown), law());
+            source.complain(self.at, format!("field `{}`{}", self.path, self.shown), requirement());
         }
         self.sound
     }
@@ -80,10 +80,10 @@ impl<T: Say> Field<T> {
 }
 
 impl<T: Say + PartialOrd> Field<T> {
-    /// The law that the value lies within `bounds`.
+    /// The requirement that the value lies within `bounds`.
     pub(super) fn within(&mut self, source: &Source<'_>, bounds: &RangeInclusive<T>) -> bool {
         let holds = bounds.contains(&self.value);
-        self.law(source, holds, || {
+        self.require(source, holds, || {
             format!("must lie between {} and {}", bounds.start().say(), bounds.end().say())
         })
     }

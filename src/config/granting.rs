@@ -18,10 +18,10 @@ pub(super) fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<
     let mut names = field.value.clone();
     names.sort_unstable();
     let twice = names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone());
-    field.law(source, twice.is_none(), || format!("names `{}` twice", twice.unwrap_or_default()));
+    field.require(source, twice.is_none(), || format!("names `{}` twice", twice.unwrap_or_default()));
     let all: Vec<&str> = known.keys().map(String::as_str).collect();
     let missing = names.iter().find(|name| !known.contains_key(*name));
-    field.law(source, missing.is_none(), || {
+    field.require(source, missing.is_none(), || {
         let missing = missing.map(String::as_str).unwrap_or_default();
         match nearest(missing, &all) {
             Some(near) => format!("there is no `[limit.{missing}]`; did you mean `{near}`?"),
@@ -33,7 +33,7 @@ pub(super) fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<
         names.iter().filter_map(|name| known.get(name).cloned().flatten()).collect();
     let paced = limits.iter().filter(|limit| limit.rule.algorithm.is_paced());
     let paced: Vec<&str> = paced.map(|limit| limit.name.as_str()).collect();
-    field.law(source, paced.len() < 2, || {
+    field.require(source, paced.len() < 2, || {
         format!(
             "names more than one paced limit, {}, whose permits hardly ever open together; make the slower of them \"sliding_window\"",
             listed(&paced)

@@ -54,10 +54,10 @@ impl Http {
         let is_local = address.is_none_or(is_local);
         let has_tls = section.has("tls");
         let tls = has_tls.then(|| HttpTls::read(&section.section("tls"))).flatten();
-        listen.law(source, is_local || (has_tls && has_callers), || BEYOND_LOOPBACK);
+        listen.require(source, is_local || (has_tls && has_callers), || BEYOND_LOOPBACK);
         let mut hosts = section.texts("hosts", &[]);
         let odd = hosts.value.iter().find(|host| !is_name(host)).cloned();
-        hosts.law(source, odd.is_none(), || {
+        hosts.require(source, odd.is_none(), || {
             format!(
                 "`{}` is no host name: write names such as \"refundd.internal\", without a port; addresses are always accepted",
                 odd.unwrap_or_default()
@@ -65,7 +65,7 @@ impl Http {
         });
         let admin_listen = section.optional_text("admin_listen").and_then(|mut field| {
             let address = self::address(section, &mut field);
-            field.law(source, address.is_none_or(self::is_local), || {
+            field.require(source, address.is_none_or(self::is_local), || {
                 "must be a loopback address: nobody is authenticated there; programs on other hosts use `listen`"
             });
             address
@@ -125,7 +125,7 @@ fn is_name(host: &str) -> bool {
 /// The address that a field names; `None` after a complaint.
 fn address(section: &Section<'_>, field: &mut Field<String>) -> Option<SocketAddr> {
     let address: Option<SocketAddr> = field.value.parse().ok();
-    field.law(
+    field.require(
         section.source,
         address.is_some(),
         || "must be an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"",

@@ -65,7 +65,7 @@ impl HttpTls {
             .and_then(|builder| builder.with_single_cert(certificates.clone(), key.clone_key()));
         match server {
             Err(rustls::Error::InconsistentKeys(_)) => {
-                key_field.law(
+                key_field.require(
                     source,
                     false,
                     || "is not the key of the first certificate in `certificate_file`",
@@ -73,7 +73,7 @@ impl HttpTls {
                 None
             }
             Err(error) => {
-                chain_field.law(source, false, || format!("cannot be used with this key: {error}"));
+                chain_field.require(source, false, || format!("cannot be used with this key: {error}"));
                 None
             }
             Ok(mut server) => {
@@ -96,7 +96,7 @@ fn verifier(section: &Section<'_>) -> Option<(Arc<dyn ClientCertVerifier>, Vec<C
     let roots = certificates_of(section.source, &mut field);
     let mut store = RootCertStore::empty();
     let added = roots.iter().try_for_each(|root| store.add(root.clone()));
-    field.law(section.source, added.is_ok(), || "this file has a certificate that is broken");
+    field.require(section.source, added.is_ok(), || "this file has a certificate that is broken");
     let built = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider()).build();
     Some((built.ok()?, roots)).filter(|_| field.is_sound())
 }
@@ -117,7 +117,7 @@ fn key(section: &Section<'_>) -> Option<(Field<String>, PrivateKeyDer<'static>)>
         (field, text)
     };
     let key = PrivateKeyDer::from_pem_slice(text.as_bytes());
-    field.law(source, key.is_ok(), || {
+    field.require(source, key.is_ok(), || {
         "has no private key in PEM: it must hold `-----BEGIN PRIVATE KEY-----`, and no password may protect it"
     });
     Some((field, key.ok()?))

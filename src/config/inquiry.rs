@@ -8,14 +8,14 @@ use hyper::Uri;
 use crate::channel::{Authorization, Inquiry, StatusTexts};
 use crate::refund::inquiry::Trust;
 
-use super::address::{TO_A_BANK, address_laws};
+use super::address::{TO_A_BANK, require_address};
 use super::authorization;
 use super::duration::say;
 use super::field::Field;
 use super::granting::granting;
 use super::limit::Limits;
 use super::mask;
-use super::pointer::pointer_law;
+use super::pointer::require_pointer;
 use super::section::Section;
 
 pub(super) const KEYS: &[&str] = &[
@@ -36,7 +36,7 @@ pub(super) const STATUS: &str = "/status";
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_hours(24);
 
-/// What the laws of an inquiry need of its channel.
+/// What the requirements of an inquiry need of its channel.
 pub(super) struct OfChannel<'a> {
     /// Every limit of the file.
     pub(super) limits: &'a Limits,
@@ -59,7 +59,7 @@ pub(super) fn read(section: &Section<'_>, of_channel: &OfChannel<'_>) -> Option<
     let least = if not_found_is_final { timeout.unwrap_or_default() } else { Duration::ZERO };
     let mut grace = section.duration("grace", GRACE.max(least));
     grace.within(source, &(Duration::from_secs(1)..=DAY));
-    grace.law(source, grace.value >= least, || {
+    grace.require(source, grace.value >= least, || {
         format!(
             "must be at least `timeout`, which is {timeout}, where `not_found_is_final` is true: until then the bank may still \
              execute the first request, and refundd would send the refund again; set `grace` to at least \"{timeout}\", \
@@ -69,7 +69,7 @@ pub(super) fn read(section: &Section<'_>, of_channel: &OfChannel<'_>) -> Option<
     });
     let limits = section.has("limits").then(|| granting(section, limits));
     let mut status = section.text("status", STATUS);
-    pointer_law(source, &mut status);
+    require_pointer(source, &mut status);
     let status_texts = status_texts(section);
     let not_found = section
         .has("not_found")
@@ -89,7 +89,7 @@ pub(super) fn read(section: &Section<'_>, of_channel: &OfChannel<'_>) -> Option<
     let has_header = section.has("authorization_file") || section.has("authorization_credential");
     if let Some(url) = &mut url {
         let lacks_header = is_authorized && !has_header && is_elsewhere(&url.value);
-        url.law(source, !lacks_header, || {
+        url.require(source, !lacks_header, || {
             "is at another host or port than `endpoint`, so it does not get the channel's `Authorization` header; name \
              a file for the inquiry's own header with `authorization_file` in `inquiry`, or a systemd credential with \
              `authorization_credential`"
@@ -112,22 +112,26 @@ fn url(section: &Section<'_>, endpoint: Option<&Uri>, accepts_plain_http: bool) 
     let mut field = section.required_text("url", "it is the address at which refundd asks about a refund")?;
     field.shown_as(&mask::endpoint(&field.value));
     let has_key = field.value.contains(Inquiry::KEY);
-    field.law(source, has_key, || {
+    field.require(source, has_key, || {
         "must hold `{request_id}` where the refund's key belongs, such as \"https://gateway.example/acme/refunds/{request_id}\""
     });
     let key = uuid::Uuid::nil().to_string();
     let uri: Option<Uri> = field.value.replace(Inquiry::KEY, &key).parse().ok();
-    field.law(
+    field.require(
         source,
         uri.is_some(),
         || "is not an address, such as \"https://gateway.example/acme/refunds/{request_id}\"",
     );
     let uri = uri?;
-    address_laws(source, &mut field, &uri, &TO_A_BANK, accepts_plain_http);
+    require_address(source, &mut field, &uri, &TO_A_BANK, accepts_plain_http);
     let is_outside_host = uri.authority().is_none_or(|authority| !authority.as_str().contains(&key));
-    field.law(source, is_outside_host, || "must hold `{request_id}` in its path or query, not in the host");
+    field.require(
+        source,
+        is_outside_host,
+        || "must hold `{request_id}` in its path or query, not in the host",
+    );
     let is_secure = endpoint.is_some_and(|endpoint| endpoint.scheme_str() == Some("https"));
-    field.law(
+    field.require(
         source,
         !is_secure || uri.scheme_str() == Some("https"),
         || "must start with `https://` like the `endpoint`: the bank's answers decide about refunds, too",
@@ -142,16 +146,16 @@ fn not_found(section: &Section<'_>, status: &str, status_texts: &StatusTexts) ->
     let mut pointer = section.required_text("pointer", "it says where the bank's \"not found\" stands");
     let mut equals = section.required_text("equals", "it is the bank's \"not found\", as it stands there");
     if let Some(pointer) = &mut pointer {
-        pointer_law(source, pointer);
+        require_pointer(source, pointer);
     }
     if let Some(equals) = &mut equals {
         let blank = equals.value.is_empty();
-        equals.law(source, !blank, || "must not be empty");
+        equals.require(source, !blank, || "must not be empty");
         let mut known =
             status_texts.succeeded.iter().chain(&status_texts.pending).chain(&status_texts.rejected);
         let same = pointer.as_ref().is_some_and(|pointer| pointer.value == status);
         let twice = same && known.any(|text| *text == equals.value);
-        equals.law(source, !twice, || {
+        equals.require(source, !twice, || {
             "stands in one of the lists `succeeded`, `pending` and `rejected`, too: a word means one thing"
         });
     }
@@ -162,7 +166,7 @@ fn status_texts(section: &Section<'_>) -> StatusTexts {
     let list = |key: &str| -> Field<Vec<String>> {
         let mut list = section.texts(key, &[key]);
         let blank = list.value.iter().any(String::is_empty);
-        list.law(section.source, !blank, || "must not hold an empty word");
+        list.require(section.source, !blank, || "must not hold an empty word");
         list
     };
     let mut status_texts = StatusTexts {
@@ -173,7 +177,7 @@ fn status_texts(section: &Section<'_>) -> StatusTexts {
     let mut rejected = list("rejected");
     let all = || status_texts.succeeded.iter().chain(&status_texts.pending).chain(&rejected.value);
     let twice = all().find(|text| all().filter(|other| other == text).count() > 1).cloned();
-    rejected.law(section.source, twice.is_none(), || {
+    rejected.require(section.source, twice.is_none(), || {
         format!("and the other lists name `{}` twice: a word means one thing", twice.unwrap_or_default())
     });
     status_texts.rejected = rejected.value;

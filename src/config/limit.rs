@@ -57,7 +57,7 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
     let unlimited = permits.as_ref().is_some_and(|permits| permits.value == -1);
     if let Some(permits) = &mut permits {
         let counts = i32::try_from(permits.value).is_ok_and(|number| number >= 1);
-        permits.law(source, unlimited || counts, || {
+        permits.require(source, unlimited || counts, || {
             format!(
                 "must be a whole number from 1 to {}, or -1 for unlimited; to send nothing, pause the channel",
                 i32::MAX
@@ -84,7 +84,7 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
     if !ahead.given {
         ahead.value = ahead.value.min(floor_to_microseconds(per / 2));
     }
-    lateness.law(source, lateness.value * 2 < per, || {
+    lateness.require(source, lateness.value * 2 < per, || {
         format!(
             "must be less than half of `per`, which is {}, or hardly any of a window could be used; set `lateness` \
              below \"{}\", or make the window longer",
@@ -92,7 +92,7 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
             say(per / 2)
         )
     });
-    ahead.law(source, ahead.value * 2 <= per, || {
+    ahead.require(source, ahead.value * 2 <= per, || {
         format!(
             "must be at most half of `per`, which is {}; set it to \"{}\" or less",
             say(per),
@@ -105,7 +105,7 @@ fn read(name: &str, section: &Section<'_>) -> Option<Arc<Limit>> {
         return None;
     }
     if !algorithm.is_numbered() {
-        lateness.law(source, lateness.value >= LEAST_LATENESS, || {
+        lateness.require(source, lateness.value >= LEAST_LATENESS, || {
             format!("must be at least {}: a permit of `{kind}` is good for half of it", say(LEAST_LATENESS))
         });
     }
@@ -131,10 +131,10 @@ fn placement(
     let source = section.source;
     let mut named = section.text("placement", "shared");
     let local = named.value == "local_share";
-    named.law(source, local || named.value == "shared", || "must be \"shared\" or \"local_share\"");
+    named.require(source, local || named.value == "shared", || "must be \"shared\" or \"local_share\"");
     if !local {
         if let Some(mut nodes) = section.optional_any("nodes") {
-            nodes.law(source, false, || "belongs to `placement` = \"local_share\"; leave it out");
+            nodes.require(source, false, || "belongs to `placement` = \"local_share\"; leave it out");
         }
         return named.is_sound().then_some(Placement::Shared);
     }
@@ -143,12 +143,12 @@ fn placement(
     nodes.within(source, &(1..=MOST_NODES));
     let burst = algorithm.and_then(Algorithm::burst).map_or(i64::MAX, i64::from);
     let least = permits.map_or(i64::MAX, |permits| permits.value).min(burst);
-    nodes.law(source, least == -1 || nodes.value <= least, || {
+    nodes.require(source, least == -1 || nodes.value <= least, || {
         "must be at most `permits`, and at most `burst`: each node's share is a whole number, and at least 1"
     });
     // Each node counts by its own clock and sees no request of another node.
     let keeps_gap = algorithm.is_some_and(Algorithm::keeps_gap);
-    named.law(source, least == -1 || !keeps_gap || nodes.value <= 1, || {
+    named.require(source, least == -1 || !keeps_gap || nodes.value <= 1, || {
         "keeps no gap between the requests of two nodes, and `gap` is \"strict\"; leave `placement` and `nodes` out, or set \
          `nodes` = 1 or `gap` = \"even\""
     });
@@ -191,7 +191,7 @@ pub(super) fn shown(limit: &Limit) -> Value {
 
 fn whole(source: &Source<'_>, field: &mut Field<Duration>) {
     let whole = is_whole_microseconds(field.value);
-    field.law(source, whole, || "must be whole microseconds, which is how Redis counts");
+    field.require(source, whole, || "must be whole microseconds, which is how Redis counts");
 }
 
 fn floor_to_microseconds(length: Duration) -> Duration {

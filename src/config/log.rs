@@ -27,12 +27,12 @@ impl Log {
         let mut format = LogFormat::default();
         if let Some(mut field) = section.optional_text("format") {
             let named = LogFormat::named(&field.value);
-            field.law(source, named.is_some(), || "must be \"human\" or \"json\"");
+            field.require(source, named.is_some(), || "must be \"human\" or \"json\"");
             format = named.unwrap_or_default();
         }
         let mut level = section.text("level", Self::LEVEL);
         let wrong = wrong_level(&level.value);
-        level.law(source, wrong.is_none(), || wrong.unwrap_or_default());
+        level.require(source, wrong.is_none(), || wrong.unwrap_or_default());
         Log { format, level: level.value }
     }
 }

@@ -17,7 +17,7 @@ impl NodeSection {
         let mut name = section.text("name", &default_name());
         let plain = |name: &str| !name.contains(char::is_whitespace) && !name.contains(text::is_hidden);
         let sound = (1..=100).contains(&name.value.len()) && plain(&name.value);
-        name.law(section.source, sound, || "must have 1 to 100 characters, none of them blank");
+        name.require(section.source, sound, || "must have 1 to 100 characters, none of them blank");
         NodeSection { name: name.value }
     }
 }

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::Uri;
 
-use super::address::receiver_laws;
+use super::address::require_receiver;
 use super::secret::contents;
 use super::section::Section;
 use super::{addresses, certificates, mask};
@@ -29,9 +29,13 @@ pub(super) fn read(section: &Section<'_>) -> Option<WebhookTarget> {
     let url = url.and_then(|mut field| {
         field.shown_as(&mask::endpoint(&field.value));
         let uri: Option<Uri> = field.value.parse().ok();
-        field.law(source, uri.is_some(), || "is not an address, such as \"https://shop.example/refunds\"");
+        field.require(
+            source,
+            uri.is_some(),
+            || "is not an address, such as \"https://shop.example/refunds\"",
+        );
         let uri = uri?;
-        receiver_laws(source, &mut field, &uri);
+        require_receiver(source, &mut field, &uri);
         field.is_sound().then_some(uri)
     });
     let keys = keys(section);
@@ -56,7 +60,7 @@ fn keys(section: &Section<'_>) -> Option<Arc<[WebhookKey]>> {
         })
         .collect();
     let keys = keys.unwrap_or_default();
-    field.law(source, (1..=MOST_SECRETS).contains(&keys.len()), || {
+    field.require(source, (1..=MOST_SECRETS).contains(&keys.len()), || {
         "this file must hold one secret, or two in lines of their own while the secret is changed; each is `whsec_` and 24 to 64 \
          bytes in base64. To make one: `echo whsec_$(openssl rand -base64 32)`"
     });

@@ -55,7 +55,7 @@ impl Postgres {
         let mut tls = section.optional_text("tls");
         if let Some(tls) = &mut tls {
             let sound = tls.value == Self::VERIFY_FULL;
-            tls.law(
+            tls.require(
                 section.source,
                 sound,
                 || "must be \"verify-full\"; leave it out for a Postgres on this host",
@@ -74,7 +74,11 @@ impl Postgres {
             }
             // The client's own reading counts: another part of the address may undo the parameter.
             let agrees = is_verify_full(url.expose_secret());
-            tls.law(section.source, agrees, || "contradicts the `sslmode` of the address; remove that one");
+            tls.require(
+                section.source,
+                agrees,
+                || "contradicts the `sslmode` of the address; remove that one",
+            );
         }
         let url = certificates(section, &url)?;
         let (password, password_file) = password.flatten().unzip();
@@ -104,13 +108,13 @@ fn certificates(section: &Section<'_>, url: &SecretString) -> Option<SecretStrin
         let Some(mut field) = section.optional_text(key) else { continue };
         let text = url.expose_secret();
         let is_secure = tls_parameter(text, "sslmode").is_some_and(|mode| mode.starts_with("verify-"));
-        field.law(
+        field.require(
             source,
             is_secure,
             || "is only for TLS that checks the server's certificate; set `tls = \"verify-full\"`",
         );
         let twice = tls_parameter(text, parameter).is_some();
-        field.law(source, !twice, || {
+        field.require(source, !twice, || {
             format!("and `{parameter}` in the address name one thing; remove that one")
         });
         // The client reads the files at each connection; here they are only checked.

@@ -60,7 +60,7 @@ impl RecoverySection {
 
 fn outlives_windows(source: &Source<'_>, keep: &mut Field<Duration>, longest_window: Duration) {
     let least = longest_window + RecoverySection::SPARE;
-    keep.law(source, longest_window.is_zero() || keep.value >= least, || {
+    keep.require(source, longest_window.is_zero() || keep.value >= least, || {
         format!(
             "must outlive the longest window, {}, by {}: a permit that is deleted earlier could be spent twice; set it \
              to at least \"{}\"",
@@ -83,7 +83,7 @@ fn outlives_permits_and_keys(
         ("`keep_permits`", keep_permits, "`refundd prove` compares permits with attempts"),
         ("the longest `key_retention`", key_retention, "until then a refund may be sent again"),
     ] {
-        keep.law(source, keep.value >= length + 2 * DAY, || {
+        keep.require(source, keep.value >= length + 2 * DAY, || {
             format!(
                 "must outlive {what}, {}, by 2d: {why}; set it to at least \"{}\", or leave it out to keep them for ever",
                 say(length),

@@ -89,7 +89,7 @@ impl Redis {
         let mut key_prefix = section.text("key_prefix", Self::KEY_PREFIX);
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:".contains(&b);
         let sound = (1..=100).contains(&key_prefix.value.len()) && key_prefix.value.bytes().all(plain);
-        key_prefix.law(source, sound, || {
+        key_prefix.require(source, sound, || {
             "must be 1 to 100 of a-z, A-Z, 0-9, `-`, `_`, `.` and `:`; braces would move keys to other slots of a \
              cluster"
         });
@@ -99,7 +99,7 @@ impl Redis {
         let roots = section.optional_text("ca_file").and_then(|mut field| {
             let text = url.expose_secret().trim_start();
             let is_secure = ["rediss", "valkeys"].iter().any(|scheme| text.starts_with(scheme));
-            field.law(source, is_secure, || "is only for an address that uses TLS, such as `rediss://`");
+            field.require(source, is_secure, || "is only for an address that uses TLS, such as `rediss://`");
             certificates::server_roots(source, &mut field)
         });
         let clear_text = if is_accepted { ClearText::Accepted } else { ClearText::ThisHostOnly };

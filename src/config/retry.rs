@@ -18,7 +18,7 @@ pub(super) fn read(section: &Section<'_>) -> RetryPolicy {
     base.within(source, &(Duration::from_millis(10)..=Duration::from_hours(1)));
     let mut cap = section.duration("cap", default.cap);
     cap.within(source, &(Duration::from_millis(10)..=DAY));
-    cap.law(source, !base.is_sound() || cap.value >= base.value, || {
+    cap.require(source, !base.is_sound() || cap.value >= base.value, || {
         format!("must not be shorter than `base`, which is {}; raise it, or lower `base`", say(base.value))
     });
     let mut sends = section.integer("sends", i64::from(default.sends));

@@ -65,16 +65,16 @@ impl Address {
         if let Some(url) = source.env(self.variable) {
             let wrong = self.wrong(&url, is_safe);
             let subject = || format!("environment variable `{}`", self.variable);
-            return checked(wrong, url, Origin::Environment(self.variable), |law| {
-                source.complain_outside(subject(), law);
+            return checked(wrong, url, Origin::Environment(self.variable), |requirement| {
+                source.complain_outside(subject(), requirement);
             });
         }
         match credential(source, self.credential) {
             Ok(Some((url, path))) => {
                 let subject = || format!("systemd credential `{}`", self.credential);
                 let wrong = self.wrong(&url, is_safe);
-                return checked(wrong, url, Origin::Credential(path), |law| {
-                    source.complain_outside(subject(), law);
+                return checked(wrong, url, Origin::Credential(path), |requirement| {
+                    source.complain_outside(subject(), requirement);
                 });
             }
             Ok(None) => {}
@@ -87,16 +87,16 @@ impl Address {
         if let Some(mut field) = file {
             let (url, path) = contents(source, &mut field)?;
             let wrong = self.wrong(&url, is_safe);
-            return checked(wrong, url, Origin::File(path), |law| {
-                field.law(source, false, || format!("the address in this file {law}"));
+            return checked(wrong, url, Origin::File(path), |requirement| {
+                field.require(source, false, || format!("the address in this file {requirement}"));
             });
         }
         if let Some(mut field) = inline {
             field.shown_as(&mask::server_address(&field.value));
             let wrong = self.wrong(&field.value, is_safe);
             let url = field.value.trim().to_owned();
-            return checked(wrong, url, Origin::ConfigFile, |law| {
-                field.law(source, false, || law);
+            return checked(wrong, url, Origin::ConfigFile, |requirement| {
+                field.require(source, false, || requirement);
             });
         }
         if !section.has("url") && !section.has("url_file") {
@@ -139,8 +139,8 @@ fn checked(
 ) -> Option<(SecretString, Origin)> {
     match wrong {
         None => Some((url.into(), origin)),
-        Some(law) => {
-            complain(law);
+        Some(requirement) => {
+            complain(requirement);
             None
         }
     }
@@ -156,15 +156,15 @@ pub(super) fn contents(source: &Source<'_>, field: &mut Field<String>) -> Option
     let read = read_private(&path, is_credential);
     let text = read.as_deref().unwrap_or_default().trim().to_owned();
     let sound = match read {
-        Ok(_) => field.law(source, !text.is_empty(), || "this file is empty"),
-        Err(Unread::Open { mode }) => field.law(source, false, || {
+        Ok(_) => field.require(source, !text.is_empty(), || "this file is empty"),
+        Err(Unread::Open { mode }) => field.require(source, false, || {
             let path = path.display();
             format!(
                 "the file {path} has a secret, and others than its owner have rights to it: its mode is {mode:04o}; run \
                  `chmod 600 {path}`"
             )
         }),
-        Err(Unread::Failed(error)) => field.law(source, false, || {
+        Err(Unread::Failed(error)) => field.require(source, false, || {
             let why = reason(&error);
             if shown == mask::HIDDEN {
                 format!(
@@ -196,9 +196,9 @@ pub(super) fn credential(source: &Source<'_>, name: &str) -> io::Result<Option<(
 /// The trimmed contents of the systemd credential that a `*_credential` key names; `None` after a complaint.
 pub(super) fn named_credential(source: &Source<'_>, field: &mut Field<String>) -> Option<String> {
     let plain = !field.value.is_empty() && !field.value.starts_with('.') && !field.value.contains('/');
-    field.law(source, plain, || "must be the name of a systemd credential, not a path");
+    field.require(source, plain, || "must be the name of a systemd credential, not a path");
     let read = if field.is_sound() { credential(source, &field.value) } else { Ok(None) };
-    field.law(source, matches!(read, Ok(Some(_))), || match &read {
+    field.require(source, matches!(read, Ok(Some(_))), || match &read {
         Err(error) => format!("this systemd credential cannot be read: {error}"),
         Ok(_) => {
             "the service was not given this systemd credential; add `LoadCredential=` to its unit".to_owned()

@@ -59,11 +59,11 @@ impl<'a> Section<'a> {
                 self.source.complain(Some(key.span().start), subject, *why);
                 continue;
             }
-            let law = match nearest(name, known) {
+            let requirement = match nearest(name, known) {
                 Some(near) => format!("unknown key; did you mean `{near}`?"),
                 None => format!("unknown key; known here: {}", listed(known)),
             };
-            self.source.complain(Some(key.span().start), subject, law);
+            self.source.complain(Some(key.span().start), subject, requirement);
         }
     }
 
@@ -75,8 +75,8 @@ impl<'a> Section<'a> {
         if let Some(table) = value.as_table() {
             return Section { table: Some(table), at: Some(key), ..empty };
         }
-        let law = format!("must be a section, `[{}]`, not {}", empty.header, kind(value));
-        self.source.complain(Some(key), format!("field `{}`", empty.path), law);
+        let requirement = format!("must be a section, `[{}]`, not {}", empty.header, kind(value));
+        self.source.complain(Some(key), format!("field `{}`", empty.path), requirement);
         empty
     }
 
@@ -120,8 +120,8 @@ impl<'a> Section<'a> {
                 })
                 .collect(),
             _ => {
-                let law = format!("must be tables, each opened by `[[{header}]]`");
-                self.source.complain(Some(key), format!("field `{path}`"), law);
+                let requirement = format!("must be tables, each opened by `[[{header}]]`");
+                self.source.complain(Some(key), format!("field `{path}`"), requirement);
                 Vec::new()
             }
         }
@@ -164,11 +164,11 @@ impl<'a> Section<'a> {
         self.or_default(key, default, as_boolean)
     }
 
-    /// Whether the key lifts a law: "refused" is the default, "accepted" lifts it.
+    /// Whether the key lifts a requirement: "refused" is the default, "accepted" lifts it.
     pub(super) fn is_accepted(&self, key: &str) -> bool {
         let mut field = self.text(key, "refused");
         let sound = matches!(field.value.as_str(), "refused" | "accepted");
-        field.law(self.source, sound, || "must be \"refused\" or \"accepted\"");
+        field.require(self.source, sound, || "must be \"refused\" or \"accepted\"");
         field.value == "accepted"
     }
 
@@ -193,12 +193,12 @@ impl<'a> Section<'a> {
     }
 
     /// Complains about the section as a whole, at the place where it opens.
-    pub(super) fn complain(&self, law: impl Into<String>) {
+    pub(super) fn complain(&self, requirement: impl Into<String>) {
         let subject = match self.number {
             Some(number) => format!("`[[{}]]` number {number}", self.header),
             None => format!("section `[{}]`", self.header),
         };
-        self.source.complain(self.at, subject, law);
+        self.source.complain(self.at, subject, requirement);
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -252,12 +252,12 @@ impl<'a> Section<'a> {
         };
         match read(value.get_ref()) {
             Ok(read) => Lookup::Value(Field::given(self.source, self.path_of(key), &value.span(), read)),
-            Err(law) => {
+            Err(requirement) => {
                 let mut field = Field::given(self.source, self.path_of(key), &value.span(), ());
                 if mask::is_sensitive(key) {
                     field.shown_as(mask::HIDDEN);
                 }
-                field.law(self.source, false, || law);
+                field.require(self.source, false, || requirement);
                 Lookup::Faulty
             }
         }

@@ -1,6 +1,6 @@
 //! Reads the configuration file for a node that runs already. A file that is being written is not taken over.
 //!
-//! Many files that were cut off keep every law. So the text must stay as it is for a moment, and a reload may not
+//! Many files that were cut off meet every requirement. So the text must stay as it is for a moment, and a reload may not
 //! remove what a node never loses on purpose.
 
 use std::fs;
@@ -30,7 +30,7 @@ impl Config {
         Self::parse(&text, &file_name, &Self::variable)
     }
 
-    /// Why a node that runs this configuration refuses `new`, although `new` keeps every law.
+    /// Why a node that runs this configuration refuses `new`, although `new` meets every requirement.
     #[must_use]
     pub fn refuses(&self, new: &Config) -> Option<&'static str> {
         if new.callers.is_empty() && !self.callers.is_empty() {

@@ -25,13 +25,13 @@ pub(super) fn read(section: &Section<'_>) -> Option<Signing> {
     section.keys(KEYS, &[("key_file", "name the files in a list: `key_files = [\"new\", \"old\"]`")]);
     let mut scheme = section.required_text("scheme", "it must be \"hmac-sha256\"")?;
     let known = scheme.value == SCHEME;
-    scheme.law(source, known, || "no such scheme; use \"hmac-sha256\"");
+    scheme.require(source, known, || "no such scheme; use \"hmac-sha256\"");
     let mut files =
         section.required_texts("key_files", "it names the file of the key, and of a second one")?;
     // Some write the key where the name of its file belongs.
     files.shown_as(mask::HIDDEN);
     let count = files.value.len();
-    files.law(
+    files.require(
         source,
         (1..=MOST_KEYS).contains(&count),
         || "must name one file, or two while keys are changed: the new key first",
@@ -40,7 +40,11 @@ pub(super) fn read(section: &Section<'_>) -> Option<Signing> {
     for name in files.value.clone() {
         let Some(key) = key(section, &mut files, &name) else { continue };
         let is_new = keys.iter().all(|other| other.id != key.id);
-        files.law(source, is_new, || "names two files of one name, and a file's name is the name of its key");
+        files.require(
+            source,
+            is_new,
+            || "names two files of one name, and a file's name is the name of its key",
+        );
         keys.push(key);
     }
     (source.complaint_count() == complaints_before).then(|| Signing(keys.into()))
@@ -53,14 +57,14 @@ fn key(section: &Section<'_>, files: &mut Field<Vec<String>>, name: &str) -> Opt
     let id = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:@=+".contains(c);
     let plain = (1..=100).contains(&id.len()) && id.chars().all(is_plain);
-    file.law(source, plain, || {
+    file.require(source, plain, || {
         "the name of this file is the key's name for the bank, so it must be 1 to 100 of a-z, A-Z, 0-9 and -_.:@=+"
     });
     let secret = match text.strip_prefix("base64:") {
         Some(coded) => STANDARD.decode(coded.trim()).unwrap_or_default(),
         None => text.into_bytes(),
     };
-    file.law(source, secret.len() >= LEAST_BYTES, || {
+    file.require(source, secret.len() >= LEAST_BYTES, || {
         format!(
             "the key in this file must have at least {LEAST_BYTES} bytes; it is the text itself, or its bytes in base64 \
              after `base64:`"

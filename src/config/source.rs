@@ -22,7 +22,7 @@ impl<'a> Source<'a> {
         Source { file, text, env, complaints: RefCell::default() }
     }
 
-    /// Parses the text as TOML. Laws are checked only after that succeeds: on half a file they would
+    /// Parses the text as TOML. Requirements are checked only after that succeeds: on half a file they would
     /// only add noise.
     ///
     /// # Errors
@@ -46,13 +46,14 @@ impl<'a> Source<'a> {
     }
 
     /// Complains about the place `at` in the file; `at` is `None` for a key or section that the file leaves out.
-    pub(super) fn complain(&self, at: Option<usize>, subject: String, law: impl Into<String>) {
-        self.push(at.map(|at| self.place(at)), subject, law.into(), None);
+    pub(super) fn complain(&self, at: Option<usize>, subject: String, requirement: impl Into<String>) {
+        self.push(at.map(|at| self.place(at)), subject, requirement.into(), None);
     }
 
     /// Complains about a value from outside the file, such as a variable of the environment.
-    pub(super) fn complain_outside(&self, subject: String, law: impl Into<String>) {
-        let complaint = Complaint { file: None, place: None, subject, law: law.into(), quote: None };
+    pub(super) fn complain_outside(&self, subject: String, requirement: impl Into<String>) {
+        let complaint =
+            Complaint { file: None, place: None, subject, requirement: requirement.into(), quote: None };
         self.complaints.borrow_mut().push(complaint);
     }
 
@@ -97,8 +98,14 @@ impl<'a> Source<'a> {
         self.push(Some((line, column)), "not TOML".to_owned(), error.message().to_owned(), Some(quote));
     }
 
-    fn push(&self, place: Option<(usize, usize)>, subject: String, law: String, quote: Option<String>) {
-        let complaint = Complaint { file: Some(self.file.to_owned()), place, subject, law, quote };
+    fn push(
+        &self,
+        place: Option<(usize, usize)>,
+        subject: String,
+        requirement: String,
+        quote: Option<String>,
+    ) {
+        let complaint = Complaint { file: Some(self.file.to_owned()), place, subject, requirement, quote };
         self.complaints.borrow_mut().push(complaint);
     }
 

@@ -22,7 +22,7 @@ impl Telemetry {
         let Some(mut field) = section.optional_text("otlp") else { return Telemetry::default() };
         field.shown_as(&mask::endpoint(&field.value));
         let otlp = collector(&field.value);
-        field.law(
+        field.require(
             section.source,
             otlp.is_some(),
             || "must be http://, an address of this host, and a port, such as \"http://127.0.0.1:4318\", without `/v1/traces`: for a \

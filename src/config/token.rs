@@ -4,7 +4,7 @@ use hyper::Uri;
 
 use crate::channel::TokenSource;
 
-use super::address::{FOR_TOKENS, address_laws};
+use super::address::{FOR_TOKENS, require_address};
 use super::mask;
 use super::secret::contents;
 use super::section::Section;
@@ -26,10 +26,14 @@ pub(super) fn read(section: &Section<'_>, is_secure: bool, accepts_plain_http: b
         |mut field| {
             field.shown_as(&mask::endpoint(&field.value));
             let uri: Option<Uri> = field.value.parse().ok();
-            field.law(source, uri.is_some(), || "is not an address, such as \"https://login.example/token\"");
+            field.require(
+                source,
+                uri.is_some(),
+                || "is not an address, such as \"https://login.example/token\"",
+            );
             let uri = uri?;
-            address_laws(source, &mut field, &uri, &FOR_TOKENS, accepts_plain_http);
-            field.law(
+            require_address(source, &mut field, &uri, &FOR_TOKENS, accepts_plain_http);
+            field.require(
                 source,
                 !is_secure || uri.scheme_str() == Some("https"),
                 || "must start with `https://` like the `endpoint`: the client's secret goes there",
@@ -41,7 +45,7 @@ pub(super) fn read(section: &Section<'_>, is_secure: bool, accepts_plain_http: b
         section.required_text("client_id", "it is the name by which the token server knows refundd");
     let client_id = client_id.and_then(|mut field| {
         let given = !field.value.is_empty();
-        field.law(source, given, || "must not be empty");
+        field.require(source, given, || "must not be empty");
         given.then_some(field.value)
     });
     let secret = section.required_text("client_secret_file", "it is the file that holds the client's secret");

@@ -2,7 +2,7 @@
 
 use crate::channel::{AnswerRule, RuleOutcome};
 
-use super::pointer::pointer_law;
+use super::pointer::require_pointer;
 use super::section::{Section, listed, nearest};
 
 pub(super) const KEYS: &[&str] = &["status", "pointer", "equals", "outcome"];
@@ -58,7 +58,7 @@ fn read(section: &Section<'_>) -> Option<AnswerRule> {
     let mut pointer = section.optional_text("pointer");
     let equals = section.optional_text("equals");
     if let Some(pointer) = &mut pointer {
-        pointer_law(source, pointer);
+        require_pointer(source, pointer);
     }
     if section.has("pointer") != section.has("equals") {
         section.complain("`pointer` and `equals` go together: give both, or neither to match any body");
@@ -66,11 +66,11 @@ fn read(section: &Section<'_>) -> Option<AnswerRule> {
     let outcome = section.required_text("outcome", &format!("use one of {}", outcomes()));
     let outcome = outcome.and_then(|mut field| {
         let matching = OUTCOMES.into_iter().find(|(name, _)| *name == field.value);
-        let law = match nearest(&field.value, &OUTCOMES.map(|(name, _)| name)) {
+        let requirement = match nearest(&field.value, &OUTCOMES.map(|(name, _)| name)) {
             Some(near) => format!("no such outcome; did you mean `{near}`?"),
             None => format!("no such outcome; use one of {}", outcomes()),
         };
-        field.law(source, matching.is_some(), || law);
+        field.require(source, matching.is_some(), || requirement);
         matching
     });
     let body = pointer.map(|pointer| pointer.value).zip(equals.map(|equals| equals.value));

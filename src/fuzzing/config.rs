@@ -20,7 +20,7 @@ pub fn target(input: &[u8]) {
         Err(ConfigError::Refused { complaints, .. }) => {
             assert!(!complaints.is_empty(), "it is refused for nothing");
             for complaint in &complaints {
-                assert!(!complaint.law.is_empty() && !complaint.subject.is_empty(), "{complaint:?}");
+                assert!(!complaint.requirement.is_empty() && !complaint.subject.is_empty(), "{complaint:?}");
             }
             return;
         }

@@ -36,7 +36,7 @@ pub fn kind(source: &Source<'_>, mut field: Field<String>) -> Option<Algorithm> 
     let name = field.value.clone();
     let kind = Algorithm::all(1, 1).into_iter().find(|one| one.name() == name && key(one) == name);
     let all = keys_of(|_| true);
-    field.law(source, kind.is_some(), || match nearest(&name, &all) {
+    field.require(source, kind.is_some(), || match nearest(&name, &all) {
         Some(near) => format!("no such algorithm; did you mean `{near}`?"),
         None => format!("no such algorithm; known: {}", listed(&all)),
     });
@@ -55,7 +55,7 @@ pub fn read(
             && !has_it(kind)
             && let Some(mut field) = section.optional_any(own)
         {
-            field.law(source, false, || {
+            field.require(source, false, || {
                 let owners = keys_of(has_it).join("`, `");
                 format!("belongs to `{owners}`, and this limit is `{}`; leave it out", key(kind))
             });
@@ -69,7 +69,7 @@ pub fn read(
         Algorithm::Paced | Algorithm::PacedStrict => {
             let mut gap = section.text("gap", "even");
             let strict = gap.value == "strict";
-            let sound = gap.law(source, strict || gap.value == "even", || {
+            let sound = gap.require(source, strict || gap.value == "even", || {
                 "must be \"even\", which counts the requests in any `per`, or \"strict\", for banks that measure the gap between two requests"
             });
             sound.then_some(if strict { Algorithm::PacedStrict } else { Algorithm::Paced })
@@ -83,7 +83,7 @@ pub fn read(
             let mut segments = section.integer("segments", SEGMENTS.min(most));
             let sound = segments.within(source, &(1..=100));
             let sound = sound
-                && segments.law(source, segments.value <= most, || {
+                && segments.require(source, segments.value <= most, || {
                     format!(
                         "must be at most {most}: a segment of `per` is at least {} long",
                         say(LEAST_SEGMENT)
@@ -106,9 +106,13 @@ pub fn read(
                 return Some(Algorithm::FixedWindow { zone: None });
             };
             let zone = TimeZone::get(&named.value).ok();
-            named.law(source, zone.is_some(), || "no such time zone; use a name such as \"Europe/Berlin\"");
+            named.require(
+                source,
+                zone.is_some(),
+                || "no such time zone; use a name such as \"Europe/Berlin\"",
+            );
             if let Some(per) = per {
-                named.law(source, per.value == DAY, || {
+                named.require(source, per.value == DAY, || {
                     format!(
                         "needs `per` = \"1d\", for it says when a day begins, and `per` is {}",
                         say(per.value)
@@ -131,12 +135,12 @@ pub fn bound(
     let kind = key(algorithm);
     match algorithm {
         Algorithm::Paced | Algorithm::PacedStrict | Algorithm::TokenBucket { .. } => {
-            permits.law(source, CLOSEST.checked_mul(count).is_some_and(|least| least <= per), || {
+            permits.require(source, CLOSEST.checked_mul(count).is_some_and(|least| least <= per), || {
                 format!("must be at most one in {}, for `{kind}` counts in whole microseconds; use \"fixed_window\"", say(CLOSEST))
             });
         }
         Algorithm::SlidingLog => {
-            permits.law(source, count <= MOST_LOGGED, || {
+            permits.require(source, count <= MOST_LOGGED, || {
                 format!("must be at most {MOST_LOGGED}, for each of them may be remembered; use \"sliding_window\"")
             });
         }

@@ -1,4 +1,4 @@
-//! The laws of `[caller.NAME]`.
+//! The requirements of `[caller.NAME]`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Checks the laws of what a channel shows to its bank: client certificates, signing keys and tokens; and of what bounds
+//! Checks the requirements of what a channel shows to its bank: client certificates, signing keys and tokens; and of what bounds
 //! it: addresses and amounts.
 
 use std::os::unix::fs::PermissionsExt;
@@ -59,7 +59,7 @@ fn a_client_certificate_needs_its_own_key_in_a_file_that_nobody_else_can_read() 
     let channel = of("a.pem", "a.key").unwrap();
     let shown = Config::public_settings(&channel)["client_certificate_file"].to_string();
     assert!(shown.starts_with("\"1 certificates, ") && channel.client_identity.is_some(), "{shown}");
-    for (certificate, key, law) in [
+    for (certificate, key, requirement) in [
         ("a.pem", "other.key", "is not the key of the first certificate"),
         ("a.pem", "open.key", "others than its owner have rights to it: its mode is 0640"),
         ("a.pem", "secret", "no private key in PEM"),
@@ -67,7 +67,7 @@ fn a_client_certificate_needs_its_own_key_in_a_file_that_nobody_else_can_read() 
         ("secret", "a.key", "no list of certificates"),
     ] {
         let complaint = of(certificate, key).unwrap_err();
-        assert!(complaint.contains(law) && complaint.starts_with("1 fault"), "{complaint}");
+        assert!(complaint.contains(requirement) && complaint.starts_with("1 fault"), "{complaint}");
     }
     let only = acme(&folder, "https://b/", "client_certificate_file = \"a.pem\"").unwrap_err();
     assert!(only.contains("`client_certificate_file` and `client_key_file` go together"), "{only}");
@@ -93,7 +93,7 @@ fn signing_names_one_key_or_two_in_files_that_nobody_else_can_read() {
         r#"{"keys":["sign-2","sign-1"],"scheme":"hmac-sha256"}"#
     );
     assert!(!format!("{channel:?} {keys:?}").contains("0123456789abcdef"));
-    for (scheme, files, law) in [
+    for (scheme, files, requirement) in [
         ("hmac-sha1", "\"sign-1\"", "no such scheme; use \"hmac-sha256\""),
         ("hmac-sha256", "", "must name one file, or two"),
         ("hmac-sha256", "\"sign-1\", \"sign-2\", \"secret\"", "must name one file, or two"),
@@ -107,7 +107,7 @@ fn signing_names_one_key_or_two_in_files_that_nobody_else_can_read() {
         ("hmac-sha256", "[\"0123456789abcdef\"]", "must be a list of names"),
     ] {
         let complaint = of(scheme, files).unwrap_err();
-        assert!(complaint.contains(law) && !complaint.contains("0123456789"), "{complaint}");
+        assert!(complaint.contains(requirement) && !complaint.contains("0123456789"), "{complaint}");
     }
 }
 
@@ -124,7 +124,7 @@ fn a_token_needs_an_address_a_client_and_a_secret_that_nobody_else_can_read() {
     );
     let shown = format!("{channel:?} {:?}", channel.token);
     assert!(!shown.contains("s3cret") && !shown.contains("hunter2"), "{shown}");
-    for (old, new, law) in [
+    for (old, new, requirement) in [
         ("https://login", "http://login", "in clear text"),
         ("https://login", "http://localhost", "must start with `https://` like the `endpoint`"),
         ("\"refundd\"", "\"\"", "must not be empty"),
@@ -136,7 +136,7 @@ fn a_token_needs_an_address_a_client_and_a_secret_that_nobody_else_can_read() {
         ),
     ] {
         let complaint = of(&good.replace(old, new)).unwrap_err();
-        assert!(complaint.contains(law) && !complaint.contains("hunter2"), "{complaint}");
+        assert!(complaint.contains(requirement) && !complaint.contains("hunter2"), "{complaint}");
         assert!(!complaint.contains("s3cret"), "{complaint}");
     }
     let both = format!("authorization_file = \"secret\"\ntoken = {{ {good} }}");
@@ -195,7 +195,7 @@ fn addresses_are_ranges_that_contain_the_channels_own_addresses() {
         Config::public_settings(&channel)["addresses"].to_string(),
         r#"["10.0.0.0/8","2001:db8::/32"]"#
     );
-    for (endpoint, ranges, law) in [
+    for (endpoint, ranges, requirement) in [
         ("https://b/", "", "must name a range; leave it out"),
         ("https://b/", "\"10.0.0.0/40\"", "must be a range of addresses, such as"),
         ("https://b/", "\"b\"", "must be a range of addresses, such as"),
@@ -207,7 +207,7 @@ fn addresses_are_ranges_that_contain_the_channels_own_addresses() {
         ("https://[fd00::1]/", "\"11.0.0.0/8\"", "lacks `fd00::1`"),
     ] {
         let complaint = of(endpoint, ranges).unwrap_err();
-        assert!(complaint.contains(law), "{complaint}");
+        assert!(complaint.contains(requirement), "{complaint}");
     }
 }
 
@@ -219,7 +219,7 @@ fn bounds_of_amounts_name_currencies_and_positive_amounts() {
     let channel = config.channels.values().next().unwrap();
     assert_eq!(Config::public_settings(channel)["max_amount_minor"].to_string(), r#"{"EUR":500000,"JPY":9}"#);
     let folder = folder();
-    for (table, law) in [
+    for (table, requirement) in [
         ("{}", "must name a currency and its highest amount"),
         ("{ EUR = 0 }", "must be at least 1"),
         ("{ EUR = \"5\" }", "must be a whole number"),
@@ -228,7 +228,7 @@ fn bounds_of_amounts_name_currencies_and_positive_amounts() {
         ("500000", "must be a section"),
     ] {
         let complaint = acme(&folder, "https://b/", &format!("max_amount_minor = {table}")).unwrap_err();
-        assert!(complaint.contains(law), "{table}: {complaint}");
+        assert!(complaint.contains(requirement), "{table}: {complaint}");
     }
 }
 
@@ -252,14 +252,14 @@ fn a_file_that_the_configuration_names_is_a_regular_one_of_at_most_1_mib() {
     {
         assert!(of(key, file).is_ok(), "{key} {file}");
     }
-    for (file, law) in [
+    for (file, requirement) in [
         ("pipe", "it is not a regular file"),
         ("folder", "it is not a regular file"),
         ("more", "it has more than 1 MiB"),
     ] {
         for key in ["authorization_file", "ca_file"] {
             let complaint = of(key, file).unwrap_err();
-            assert!(complaint.contains(law) && !complaint.contains("s3cret"), "{key}: {complaint}");
+            assert!(complaint.contains(requirement) && !complaint.contains("s3cret"), "{key}: {complaint}");
         }
     }
 }

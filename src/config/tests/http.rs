@@ -1,4 +1,4 @@
-//! Checks the laws of `[http]` by the messages that an operator reads.
+//! Checks the requirements of `[http]` by the messages that an operator reads.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,8 +17,9 @@ fn read(text: &str, has_callers: bool) -> Result<Http, String> {
     match source.refusal() {
         ConfigError::Refused { complaints, .. } if complaints.is_empty() => Ok(http.unwrap()),
         ConfigError::Refused { complaints, .. } => {
-            let lines =
-                complaints.iter().map(|complaint| format!("{}: {}", complaint.subject, complaint.law));
+            let lines = complaints
+                .iter()
+                .map(|complaint| format!("{}: {}", complaint.subject, complaint.requirement));
             Err(lines.collect::<Vec<_>>().join("\n"))
         }
         ConfigError::Read { .. } | ConfigError::Changing { .. } => unreachable!(),

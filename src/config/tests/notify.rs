@@ -47,7 +47,7 @@ fn the_receiver_of_webhooks_is_off_without_keys_and_a_change_of_it_needs_a_resta
 }
 
 #[test]
-fn the_receiver_of_webhooks_obeys_the_laws_of_a_banks_address_and_its_secret_those_of_secrets() {
+fn the_receiver_of_webhooks_meets_the_requirements_of_a_banks_address_and_its_secret_those_of_secrets() {
     let folder = folder();
     let (here, secret) = ("http://127.0.0.1:9000/hook", "secret_file = \"one\"\n");
     for good in [here, "http://localhost/", "https://shop.example/refunds?key=hunter2"] {

@@ -1,4 +1,4 @@
-//! The laws of `[review]`.
+//! The requirements of `[review]`.
 
 use super::{complaints, with};
 

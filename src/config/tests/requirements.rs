@@ -1,4 +1,4 @@
-//! Checks each law by the message that an operator reads.
+//! Checks each requirement by the message that an operator reads.
 
 mod clear_text;
 mod limits;
@@ -153,7 +153,7 @@ fn the_breaker_is_on_unless_the_file_switches_it_off() {
 
 #[test]
 fn an_endpoint_is_http_with_a_host_and_no_password() {
-    for (endpoint, law) in [
+    for (endpoint, requirement) in [
         ("ftp://bank/", "must start with `https://`"),
         ("/refunds", "must start with `https://`"),
         ("bank.example", "must start with `https://`"),
@@ -163,7 +163,7 @@ fn an_endpoint_is_http_with_a_host_and_no_password() {
         ("https://bank/#part", "`#` part"),
     ] {
         let shown = complaints(&format!("[channel.acme]\nendpoint = \"{endpoint}\"\nlimits = []\n"));
-        assert!(shown.contains(law), "{shown}");
+        assert!(shown.contains(requirement), "{shown}");
     }
     with("[channel.acme]\nendpoint = \"http://[::1]:9001/refunds?a=b\"\nlimits = []\n");
 }
@@ -215,14 +215,14 @@ fn a_ca_file_contains_whole_certificates_and_belongs_to_an_https_address() {
     let shown = Config::public_settings(channel(&config))["ca_file"].to_string();
     assert!(shown.starts_with("\"2 certificates, "), "{shown}");
     assert_ne!(config.digest(), parse("https://b/", "other.pem").unwrap().digest());
-    for (ca_file, law) in [
+    for (ca_file, requirement) in [
         ("cut.pem", "no list of certificates"),
         ("key.pem", "no list of certificates"),
         ("empty.pem", "no list of certificates"),
         ("gone.pem", "cannot be read: No such file"),
     ] {
         let complaint = parse("https://b/", ca_file).unwrap_err();
-        assert!(complaint.contains(law), "{complaint}");
+        assert!(complaint.contains(requirement), "{complaint}");
     }
     assert!(
         parse("http://localhost/", "whole.pem")
@@ -246,7 +246,7 @@ fn an_account_is_a_plain_name_and_belongs_to_the_channels_address() {
     let none = of("");
     assert_eq!(channel(&none).bank_address().endpoint, "https://b/refunds");
     assert_eq!(Config::public_settings(channel(&none)).get("account"), None);
-    for (name, law) in [
+    for (name, requirement) in [
         ("", "must be 1 to 64 of"),
         ("merchant 17", "must be 1 to 64 of"),
         ("Bearer hunter2", "must be 1 to 64 of"),
@@ -262,14 +262,14 @@ fn an_account_is_a_plain_name_and_belongs_to_the_channels_address() {
             complaint.starts_with("r.toml:8:11: field `channel.acme.account` = \"****\": "),
             "{complaint}"
         );
-        assert!(complaint.contains(law) && complaint.lines().count() == 1, "{complaint}");
+        assert!(complaint.contains(requirement) && complaint.lines().count() == 1, "{complaint}");
     }
     let number = channel_complaints("account = 17");
     assert!(number.contains("field `channel.acme.account` = 17: must be text in quotes"), "{number}");
 }
 
 #[test]
-fn the_file_of_docker_compose_keeps_every_law() {
+fn the_file_of_docker_compose_meets_every_requirement() {
     let text = include_str!("../../../config/compose/refundd.toml");
     let environment = |name: &str| match name {
         "REFUNDD_POSTGRES_URL" => Some("postgres://refundd_app:secret@postgres:5432/payments".into()),

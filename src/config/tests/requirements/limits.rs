@@ -1,4 +1,4 @@
-//! The laws of `[limit.NAME]`, and of the channels that name limits.
+//! The requirements of `[limit.NAME]`, and of the channels that name limits.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The laws of addresses on other hosts: nothing goes there in clear text without a word of the operator.
+//! The requirements of addresses on other hosts: nothing goes there in clear text without a word of the operator.
 
 use secrecy::ExposeSecret;
 
@@ -67,7 +67,7 @@ fn redis_on_another_host_needs_tls_or_a_word_of_the_operator() {
     ] {
         assert_eq!(of(lines).is_ok(), sound, "{lines}");
     }
-    // The law holds for an address from elsewhere, too.
+    // The requirement holds for an address from elsewhere, too.
     let env = |name: &str| match name {
         "REFUNDD_POSTGRES_URL" => Some("postgres://u:hunter2@db".to_owned()),
         "REFUNDD_REDIS_URL" => Some("redis://:hunter3@cache".to_owned()),

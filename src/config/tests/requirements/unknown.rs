@@ -1,4 +1,4 @@
-//! The laws of `on_unknown`, of the inquiry and of the answer rules.
+//! The requirements of `on_unknown`, of the inquiry and of the answer rules.
 
 use super::{channel, channel_complaints};
 use crate::channel::RuleOutcome;
@@ -44,17 +44,17 @@ fn an_inquiry_is_an_address_with_a_key_and_status_texts_that_mean_one_thing() {
     r.toml:8:82: field `channel.acme.inquiry.limits` = ["none"]: there is no `[limit.none]`, nor any other; add it
     r.toml:8:116: field `channel.acme.inquiry.final`: unknown key; known here: `url`, `authorization_file`, `authorization_credential`, `not_found_is_final`, `grace`, `limits`, `status`, `succeeded`, `pending`, `rejected`, `not_found`
     "#);
-    for (url, law) in [
+    for (url, requirement) in [
         ("http://localhost/{request_id}", "must start with `https://` like the `endpoint`"),
         ("https://{request_id}/", "not in the host"),
         ("https://u:hunter2@b/{request_id}", "must not hold a user"),
         ("{request_id}", "must start with `https://`"),
     ] {
         let shown = inquiry(&format!("url = \"{url}\""));
-        assert!(shown.contains(law) && !shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains(requirement) && !shown.contains("hunter2"), "{shown}");
     }
     assert!(inquiry("").contains("missing; it is the address"), "{}", inquiry(""));
-    for (not_found, law) in [
+    for (not_found, requirement) in [
         ("pointer = \"/error\"", "it is the bank's \"not found\""),
         ("equals = \"x\"", "it says where"),
         ("pointer = \"error\", equals = \"x\"", "must be a JSON pointer"),
@@ -63,7 +63,7 @@ fn an_inquiry_is_an_address_with_a_key_and_status_texts_that_mean_one_thing() {
         ("pointer = \"/error\", word = \"x\"", "unknown key"),
     ] {
         let shown = inquiry(&format!("url = \"https://b/{{request_id}}\", not_found = {{ {not_found} }}"));
-        assert!(shown.contains(law), "{shown}");
+        assert!(shown.contains(requirement), "{shown}");
     }
     let own = with(
         "[limit.asks]\npermits = 1\nper = \"1s\"\n[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\n\
