@@ -3,7 +3,11 @@
 //! Postgres decides about each refund in the commit that changes it, so a refund that a node claims meanwhile is sent and
 //! stays. This module says of each refund what became of it, and takes ids out of buckets. It writes no answers.
 
+mod outcome;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
+
+pub use outcome::{BulkOutcome, BulkResult};
 
 use crate::bucket::Bucket;
 use crate::caller::Names;
@@ -13,61 +17,18 @@ use crate::store::{BulkLook, Canceller, Move, Stays, Store, StoreError, Waiting,
 /// How many refunds one commit changes.
 pub const AT_ONCE: usize = 1_000;
 
-/// What happens to the refunds.
+/// What to do with the refunds.
 #[derive(Debug, Clone)]
-pub enum Deed {
+pub enum BulkAction {
     Cancel(Canceller),
     Move(Move),
-}
-
-/// What became of a refund.
-#[derive(Debug)]
-pub enum Fate {
-    /// It is cancelled or moved now.
-    Done(Box<Refund>),
-    /// It would be: this is a dry run.
-    WouldBeDone,
-    /// It was cancelled before, or is in the channel already.
-    DoneBefore,
-    NoSuchRefund,
-    Stays(Stays),
-    /// The channel that it would move to has no room.
-    NoRoom,
-    /// A node claimed it meanwhile, and gave it back.
-    WasInUse,
-}
-
-/// One refund that somebody named, or that waits in a channel.
-#[derive(Debug)]
-pub struct BulkResult {
-    pub refund_ref: String,
-    /// The refund before the change; `None` if there is none.
-    pub refund: Option<Waiting>,
-    pub fate: Fate,
-}
-
-impl BulkResult {
-    /// The refund as it is since the change.
-    #[must_use]
-    pub fn done(&self) -> Option<&Refund> {
-        if let Fate::Done(refund) = &self.fate { Some(refund) } else { None }
-    }
-
-    /// Whether the refund is not cancelled, or not in the other channel.
-    #[must_use]
-    pub fn stays(&self) -> bool {
-        match self.fate {
-            Fate::Done(_) | Fate::WouldBeDone | Fate::DoneBefore => false,
-            Fate::NoSuchRefund | Fate::Stays(_) | Fate::NoRoom | Fate::WasInUse => true,
-        }
-    }
 }
 
 /// Cancels or moves refunds, or says in a dry run which ones it would.
 #[derive(Debug)]
 pub struct Bulk {
     store: Store,
-    deed: Deed,
+    action: BulkAction,
     look: BulkLook,
     is_dry: bool,
     /// How many refunds the other channel still takes in this dry run; `None` without a bound.
@@ -76,22 +37,27 @@ pub struct Bulk {
 
 impl Bulk {
     /// `channels` are those whose refunds exist for the one who gives the order.
-    pub async fn new(store: Store, deed: Deed, channels: Names, is_dry: bool) -> Result<Bulk, StoreError> {
-        let (moves, room) = match &deed {
-            Deed::Cancel(_) => (None, None),
-            Deed::Move(Move { from, to, .. }) => (
+    pub async fn new(
+        store: Store,
+        action: BulkAction,
+        channels: Names,
+        is_dry: bool,
+    ) -> Result<Bulk, StoreError> {
+        let (moves, room) = match &action {
+            BulkAction::Cancel(_) => (None, None),
+            BulkAction::Move(Move { from, to, .. }) => (
                 Some((from.clone(), to.clone())),
                 store.move_target(to).await?.and_then(|target| target.room),
             ),
         };
-        Ok(Bulk { store, deed, look: BulkLook { moves, channels }, is_dry, room })
+        Ok(Bulk { store, action, look: BulkLook { moves, channels }, is_dry, room })
     }
 
     /// Changes the refunds with these refs, at most [`AT_ONCE`], in one commit. A ref that stands there twice counts once.
     pub async fn named(&mut self, refs: &[String]) -> Result<Vec<BulkResult>, StoreError> {
         let mut found = self.look_up(refs).await?;
         let may_go: Vec<&Waiting> =
-            found.values().filter(|waiting| self.fate_of(waiting).is_none()).collect();
+            found.values().filter(|waiting| self.outcome_without_change(waiting).is_none()).collect();
         let ids: Vec<RefundId> = may_go.iter().map(|waiting| waiting.id).collect();
         let mut done = self.carry_out(&ids).await?;
         // A refund that could go and did not has changed since.
@@ -103,21 +69,23 @@ impl Bulk {
         let mut seen = HashSet::new();
         let result = |name: &String| {
             let refund = found.remove(name);
-            let fate = match &refund {
-                None => Fate::NoSuchRefund,
-                Some(waiting) => match (self.fate_of(waiting), done.remove(&waiting.id)) {
-                    (Some(fate), _) => fate,
-                    (None, Some(refund)) => Fate::Done(Box::new(refund)),
-                    (None, None) if would.contains(&waiting.id) => Fate::WouldBeDone,
-                    (None, None) if self.is_dry => Fate::NoRoom,
-                    (None, None) => match now.get(name).and_then(|waiting| self.fate_of(waiting)) {
-                        Some(fate) => fate,
-                        None if is_full => Fate::NoRoom,
-                        None => Fate::WasInUse,
-                    },
+            let outcome = match &refund {
+                None => BulkOutcome::NoSuchRefund,
+                Some(waiting) => match (self.outcome_without_change(waiting), done.remove(&waiting.id)) {
+                    (Some(outcome), _) => outcome,
+                    (None, Some(refund)) => BulkOutcome::Done(Box::new(refund)),
+                    (None, None) if would.contains(&waiting.id) => BulkOutcome::WouldBeDone,
+                    (None, None) if self.is_dry => BulkOutcome::NoRoom,
+                    (None, None) => {
+                        match now.get(name).and_then(|waiting| self.outcome_without_change(waiting)) {
+                            Some(outcome) => outcome,
+                            None if is_full => BulkOutcome::NoRoom,
+                            None => BulkOutcome::WasInUse,
+                        }
+                    }
                 },
             };
-            BulkResult { refund_ref: name.clone(), refund, fate }
+            BulkResult { refund_ref: name.clone(), refund, outcome }
         };
         Ok(refs.iter().filter(|name| seen.insert(name.as_str())).map(result).collect())
     }
@@ -170,17 +138,19 @@ impl Bulk {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let staying = self.store.staying(channel, &self.look, newest, most).await?;
         let result = |waiting: Waiting| {
-            let fate = waiting.stays.map_or(Fate::WasInUse, Fate::Stays);
-            BulkResult { refund_ref: waiting.refund_ref.clone(), refund: Some(waiting), fate }
+            let outcome = waiting.stays.map_or(BulkOutcome::WasInUse, BulkOutcome::Stays);
+            BulkResult { refund_ref: waiting.refund_ref.clone(), refund: Some(waiting), outcome }
         };
         Ok(staying.into_iter().map(result).collect())
     }
 
     /// How many more refunds the other channel takes; `None` without a bound.
     pub async fn room(&self) -> Result<Option<u64>, StoreError> {
-        match &self.deed {
-            Deed::Cancel(_) => Ok(None),
-            Deed::Move(order) => Ok(self.store.move_target(&order.to).await?.and_then(|target| target.room)),
+        match &self.action {
+            BulkAction::Cancel(_) => Ok(None),
+            BulkAction::Move(order) => {
+                Ok(self.store.move_target(&order.to).await?.and_then(|target| target.room))
+            }
         }
     }
 
@@ -188,9 +158,9 @@ impl Bulk {
     pub async fn withdraw(&self, bucket: &Bucket, gone: impl IntoIterator<Item = &Refund>) {
         let mut by_channel: BTreeMap<&str, Vec<RefundId>> = BTreeMap::new();
         for refund in gone {
-            let channel = match &self.deed {
-                Deed::Cancel(_) => refund.channel.as_str(),
-                Deed::Move(order) => order.from.as_str(),
+            let channel = match &self.action {
+                BulkAction::Cancel(_) => refund.channel.as_str(),
+                BulkAction::Move(order) => order.from.as_str(),
             };
             by_channel.entry(channel).or_default().push(refund.id);
         }
@@ -204,38 +174,40 @@ impl Bulk {
     /// Why a refund stays, for people. `None` if it does not stay.
     #[must_use]
     pub fn why(&self, result: &BulkResult) -> Option<String> {
-        let (from, to) = match &self.deed {
-            Deed::Cancel(_) => ("", None),
-            Deed::Move(order) => (order.from.as_str(), Some(order.to.as_str())),
+        let (from, to) = match &self.action {
+            BulkAction::Cancel(_) => ("", None),
+            BulkAction::Move(order) => (order.from.as_str(), Some(order.to.as_str())),
         };
         let target = to.unwrap_or_default();
         let Some(refund) = &result.refund else {
             return result.stays().then(|| "there is no such refund".to_owned());
         };
         let Waiting { id, channel, money, .. } = refund;
-        Some(match result.fate {
-            Fate::Done(_) | Fate::WouldBeDone | Fate::DoneBefore => return None,
-            Fate::NoSuchRefund => "there is no such refund".to_owned(),
-            Fate::NoRoom => {
+        Some(match result.outcome {
+            BulkOutcome::Done(_) | BulkOutcome::WouldBeDone | BulkOutcome::DoneBefore => return None,
+            BulkOutcome::NoSuchRefund => "there is no such refund".to_owned(),
+            BulkOutcome::NoRoom => {
                 format!("channel `{target}` has as many refunds waiting as its max_backlog allows")
             }
-            Fate::WasInUse => "a node claimed it meanwhile and gave it back; try it again".to_owned(),
-            Fate::Stays(Stays::SentBefore) if to.is_none() => format!(
+            BulkOutcome::WasInUse => "a node claimed it meanwhile and gave it back; try it again".to_owned(),
+            BulkOutcome::Stays(Stays::SentBefore) if to.is_none() => format!(
                 "it was sent before, and the bank did not execute it; cancel it by POST /v1/refunds/{id}/cancel"
             ),
-            Fate::Stays(Stays::SentBefore) => {
+            BulkOutcome::Stays(Stays::SentBefore) => {
                 "it was sent before, so its bank may know its key; it is sent by its own channel alone"
                     .to_owned()
             }
-            Fate::Stays(Stays::OtherChannel) => format!("it is in channel `{channel}`, and not in `{from}`"),
-            Fate::Stays(Stays::DeadlinePassed) => "its deadline has passed".to_owned(),
-            Fate::Stays(Stays::AmountTooHigh) => format!(
+            BulkOutcome::Stays(Stays::OtherChannel) => {
+                format!("it is in channel `{channel}`, and not in `{from}`")
+            }
+            BulkOutcome::Stays(Stays::DeadlinePassed) => "its deadline has passed".to_owned(),
+            BulkOutcome::Stays(Stays::AmountTooHigh) => format!(
                 "channel `{target}` does not take {money}: its max_amount_minor is lower, or does not name the currency"
             ),
-            Fate::Stays(Stays::CardNumber) => format!(
+            BulkOutcome::Stays(Stays::CardNumber) => format!(
                 "it holds what looks like a card number, and channel `{target}` does not have card_numbers = \"accepted\""
             ),
-            Fate::Stays(Stays::State(state)) => match state {
+            BulkOutcome::Stays(Stays::State(state)) => match state {
                 State::Ready => "a node claimed it meanwhile, so it may be sent".to_owned(),
                 State::Review => format!("it is in review; decide it: refundd review show {id}"),
                 State::Sending | State::Accepted | State::Unknown => {
@@ -252,12 +224,12 @@ impl Bulk {
     }
 
     /// What becomes of a refund that is not changed; `None` if it may go.
-    fn fate_of(&self, waiting: &Waiting) -> Option<Fate> {
-        let is_done = match &self.deed {
-            Deed::Cancel(_) => waiting.state == State::Cancelled,
-            Deed::Move(order) => waiting.channel == order.to,
+    fn outcome_without_change(&self, waiting: &Waiting) -> Option<BulkOutcome> {
+        let is_done = match &self.action {
+            BulkAction::Cancel(_) => waiting.state == State::Cancelled,
+            BulkAction::Move(order) => waiting.channel == order.to,
         };
-        if is_done { Some(Fate::DoneBefore) } else { waiting.stays.map(Fate::Stays) }
+        if is_done { Some(BulkOutcome::DoneBefore) } else { waiting.stays.map(BulkOutcome::Stays) }
     }
 
     /// Those of these refunds for which the other channel has room. `refundd.move` takes the first ids, too.
@@ -285,9 +257,9 @@ impl Bulk {
     }
 
     async fn try_once(&self, ids: &[RefundId]) -> Result<Vec<Refund>, StoreError> {
-        match &self.deed {
-            Deed::Cancel(canceller) => self.store.cancel_never_sent(ids, canceller).await,
-            Deed::Move(order) => self.store.move_never_sent(ids, order).await,
+        match &self.action {
+            BulkAction::Cancel(canceller) => self.store.cancel_never_sent(ids, canceller).await,
+            BulkAction::Move(order) => self.store.move_never_sent(ids, order).await,
         }
     }
 }

@@ -14,7 +14,7 @@ fn an_amount_that_the_other_channel_does_not_take_is_told_in_the_main_unit() {
     let bulk = Bulk {
         // Nothing is asked of it, so no connection is opened.
         store: Store::open("postgres://nobody@127.0.0.1:9/none", None, 1).unwrap(),
-        deed: Deed::Move(order),
+        action: BulkAction::Move(order),
         look: BulkLook { moves: None, channels: Names::All },
         is_dry: false,
         room: None,
@@ -31,8 +31,11 @@ fn an_amount_that_the_other_channel_does_not_take_is_told_in_the_main_unit() {
             money: Money { amount_minor, currency: currency.to_owned() },
             stays: Some(stays),
         };
-        let result =
-            BulkResult { refund_ref: "R-7".to_owned(), refund: Some(refund), fate: Fate::Stays(stays) };
+        let result = BulkResult {
+            refund_ref: "R-7".to_owned(),
+            refund: Some(refund),
+            outcome: BulkOutcome::Stays(stays),
+        };
         let why = format!(
             "channel `globex` does not take {told}: its max_amount_minor is lower, or does not name the currency"
         );

@@ -14,7 +14,7 @@ pub(super) use which::Which;
 use super::progress::ProgressDisplay;
 use super::totals::{ExpectedTotals, Totals};
 use crate::bucket::{Bucket, BucketKind};
-use crate::bulk::{AT_ONCE, Bulk, BulkResult, Fate};
+use crate::bulk::{AT_ONCE, Bulk, BulkOutcome, BulkResult};
 use crate::config::Config;
 use crate::refund::Refund;
 use crate::refund::text::{counted, shown};
@@ -111,13 +111,15 @@ impl<'a> BulkWork<'a> {
             let results = self.bulk.named(refs).await.with_context(|| self.so_far())?;
             progress.clear();
             for result in &results {
-                if let (Some(refund), Fate::Done(_) | Fate::WouldBeDone) = (&result.refund, &result.fate) {
+                if let (Some(refund), BulkOutcome::Done(_) | BulkOutcome::WouldBeDone) =
+                    (&result.refund, &result.outcome)
+                {
                     self.done.add(&refund.money);
                 }
-                let is_missing = matches!(result.fate, Fate::NoSuchRefund);
+                let is_missing = matches!(result.outcome, BulkOutcome::NoSuchRefund);
                 missing += u64::from(is_missing);
                 stays += u64::from(result.stays() && !is_missing);
-                before += u64::from(matches!(result.fate, Fate::DoneBefore));
+                before += u64::from(matches!(result.outcome, BulkOutcome::DoneBefore));
             }
             self.name(&results);
             self.withdraw(results.iter().filter_map(BulkResult::done)).await;
@@ -131,8 +133,8 @@ impl<'a> BulkWork<'a> {
     /// Names each refund that is as it was, and why.
     fn name(&self, results: &[BulkResult]) {
         for result in results {
-            let why = match result.fate {
-                Fate::DoneBefore => Some(format!("it {}", self.words.before)),
+            let why = match result.outcome {
+                BulkOutcome::DoneBefore => Some(format!("it {}", self.words.before)),
                 _ => self.bulk.why(result),
             };
             if let Some(why) = why {

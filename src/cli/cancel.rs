@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::bulk::{BulkWork, Manner, Which, Words};
-use crate::bulk::{Bulk, Deed};
+use crate::bulk::{Bulk, BulkAction};
 use crate::caller::Names;
 use crate::config::{Config, Postgres};
 use crate::refund::text::shown;
@@ -70,6 +70,6 @@ pub(super) async fn cancel(
         target: "",
     };
     let which = Which::of(refs, file.as_ref(), channel)?;
-    let bulk = Bulk::new(store.clone(), Deed::Cancel(canceller), Names::All, manner.dry_run).await?;
+    let bulk = Bulk::new(store.clone(), BulkAction::Cancel(canceller), Names::All, manner.dry_run).await?;
     BulkWork::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
 }

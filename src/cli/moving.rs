@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 use super::bulk::{BulkWork, Manner, Which, Words};
-use crate::bulk::{Bulk, Deed};
+use crate::bulk::{Bulk, BulkAction};
 use crate::caller::Names;
 use crate::config::{Config, Postgres};
 use crate::refund::text::shown;
@@ -71,6 +71,6 @@ pub(super) async fn moving(
     let channel = refs.is_empty().then(|| from.clone());
     let which = Which::of(refs, file.as_ref(), channel)?;
     let order = Move { from, to: to.clone(), who, why: why.unwrap_or_default() };
-    let bulk = Bulk::new(store.clone(), Deed::Move(order), Names::All, manner.dry_run).await?;
+    let bulk = Bulk::new(store.clone(), BulkAction::Move(order), Names::All, manner.dry_run).await?;
     BulkWork::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::named_channel::{in_path, known, no_such_channel};
 use super::person::{Person, read_list, unknown_fields};
 use super::{Api, Json, Problem, Who, json};
-use crate::bulk::{AT_ONCE, Bulk, BulkResult, Deed, Fate};
+use crate::bulk::{AT_ONCE, Bulk, BulkAction, BulkOutcome, BulkResult};
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId, RequestId, State as RefundState, card};
 use crate::store::{Move, StoreError};
@@ -84,14 +84,14 @@ impl MoveResult {
     }
 
     fn of(bulk: &Bulk, one: &BulkResult) -> MoveResult {
-        let (result, why) = match &one.fate {
-            Fate::Done(refund) => return MoveResult::moved(refund),
-            Fate::WouldBeDone => ("would_move", None),
-            Fate::DoneBefore => ("is_there", None),
-            Fate::NoSuchRefund => ("no_such_refund", None),
-            Fate::Stays(why) => ("stays", Some(why.code())),
-            Fate::NoRoom => ("stays", Some("channel_full")),
-            Fate::WasInUse => ("stays", Some("in_use")),
+        let (result, why) = match &one.outcome {
+            BulkOutcome::Done(refund) => return MoveResult::moved(refund),
+            BulkOutcome::WouldBeDone => ("would_move", None),
+            BulkOutcome::DoneBefore => ("is_there", None),
+            BulkOutcome::NoSuchRefund => ("no_such_refund", None),
+            BulkOutcome::Stays(why) => ("stays", Some(why.code())),
+            BulkOutcome::NoRoom => ("stays", Some("channel_full")),
+            BulkOutcome::WasInUse => ("stays", Some("in_use")),
         };
         MoveResult {
             // A ref of no refund may be any text.
@@ -146,18 +146,18 @@ async fn exist(api: &Api, who: &Who, from: &ChannelName, to: &ChannelName) -> Re
 async fn carry_out(api: &Api, who: &Who, from: ChannelName, order: Order) -> Result<MoveResults, StoreError> {
     let Order { to, refs, up_to, is_dry, person } = order;
     let (from, target) = (from.to_string(), to.to_string());
-    let deed = Move { from: from.clone(), to: target, who: person.by, why: person.reason };
+    let move_order = Move { from: from.clone(), to: target, who: person.by, why: person.reason };
     let store = api.node.store.clone();
     let newest = store.newest_refund().await?;
     let newest = up_to.map_or(newest, |seen| seen.min(newest));
-    let mut bulk = Bulk::new(store, Deed::Move(deed), who.channels(), is_dry).await?;
+    let mut bulk = Bulk::new(store, BulkAction::Move(move_order), who.channels(), is_dry).await?;
     let mut answer =
         MoveResults { moved: 0, would_move: None, more: false, up_to: None, results: Vec::new() };
     let mut gone = Vec::new();
     if let Some(refs) = refs {
         let results = bulk.named(&refs).await?;
         answer.results = results.iter().map(|one| MoveResult::of(&bulk, one)).collect();
-        let would = results.iter().filter(|one| matches!(one.fate, Fate::WouldBeDone)).count();
+        let would = results.iter().filter(|one| matches!(one.outcome, BulkOutcome::WouldBeDone)).count();
         answer.would_move = is_dry.then(|| u64::try_from(would).unwrap_or(u64::MAX));
         gone.extend(results.iter().filter_map(BulkResult::done).cloned());
     } else {

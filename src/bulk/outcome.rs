@@ -1,0 +1,50 @@
+//! What became of each refund of a bulk change.
+
+use crate::refund::Refund;
+use crate::store::{Stays, Waiting};
+
+/// What became of a refund.
+#[derive(Debug)]
+pub enum BulkOutcome {
+    /// It is cancelled or moved now.
+    Done(Box<Refund>),
+    /// It would be: this is a dry run.
+    WouldBeDone,
+    /// It was cancelled before, or is in the channel already.
+    DoneBefore,
+    NoSuchRefund,
+    Stays(Stays),
+    /// The channel that it would move to has no room.
+    NoRoom,
+    /// A node claimed it meanwhile, and gave it back.
+    WasInUse,
+}
+
+/// One refund that somebody named, or that waits in a channel.
+#[derive(Debug)]
+pub struct BulkResult {
+    pub refund_ref: String,
+    /// The refund before the change; `None` if there is none.
+    pub refund: Option<Waiting>,
+    pub outcome: BulkOutcome,
+}
+
+impl BulkResult {
+    /// The refund as it is since the change.
+    #[must_use]
+    pub fn done(&self) -> Option<&Refund> {
+        if let BulkOutcome::Done(refund) = &self.outcome { Some(refund) } else { None }
+    }
+
+    /// Whether the refund is not cancelled, or not in the other channel.
+    #[must_use]
+    pub fn stays(&self) -> bool {
+        match self.outcome {
+            BulkOutcome::Done(_) | BulkOutcome::WouldBeDone | BulkOutcome::DoneBefore => false,
+            BulkOutcome::NoSuchRefund
+            | BulkOutcome::Stays(_)
+            | BulkOutcome::NoRoom
+            | BulkOutcome::WasInUse => true,
+        }
+    }
+}
