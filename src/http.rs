@@ -28,6 +28,7 @@ mod guard;
 mod health;
 mod json;
 mod kept;
+mod log_throttle;
 mod look;
 mod moving;
 mod named_channel;
@@ -42,7 +43,6 @@ mod review;
 pub mod routes;
 mod save;
 mod scrape;
-mod seldom;
 pub mod server;
 mod who;
 

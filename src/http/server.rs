@@ -25,7 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use self::connection::ListenerConnections;
 use self::places::Places;
-use super::seldom::Seldom;
+use super::log_throttle::LogThrottle;
 use crate::logs::chain;
 
 /// The kernel keeps at most twice as many bytes of an answer for each connection.
@@ -92,7 +92,7 @@ pub async fn serve(
 ) {
     let room = Arc::new(Semaphore::new(bounds.connections as usize));
     let places = Places::new(bounds.connections_per_address);
-    let refusals = Seldom::default();
+    let refusals = LogThrottle::default();
     let connections = Arc::new(ListenerConnections::new(tls, router, bounds, stop.clone()));
     let tasks = TaskTracker::new();
     let cut = CancellationToken::new();

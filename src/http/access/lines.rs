@@ -2,14 +2,14 @@
 //! load balancer asks every second.
 
 use super::AccessRefusal;
+use crate::http::log_throttle::LogThrottle;
 use crate::http::problem::Away;
-use crate::http::seldom::Seldom;
 
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    refusals: Seldom,
-    postgres_away: Seldom,
-    redis_away: Seldom,
+    refusals: LogThrottle,
+    postgres_away: LogThrottle,
+    redis_away: LogThrottle,
 }
 
 impl Lines {

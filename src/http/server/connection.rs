@@ -25,7 +25,7 @@ use super::answer_deadline::AnswerDeadline;
 use super::{Bounds, OverTls, Tls};
 use crate::caller::ClientNames;
 use crate::certificate;
-use crate::http::seldom::Seldom;
+use crate::http::log_throttle::LogThrottle;
 use crate::logs::chain;
 
 /// The most bytes of a request's line and headers.
@@ -66,12 +66,12 @@ pub(super) struct ListenerConnections {
     router: Router,
     bounds: Bounds,
     stop: CancellationToken,
-    failed_handshakes: Seldom,
+    failed_handshakes: LogThrottle,
 }
 
 impl ListenerConnections {
     pub(super) fn new(tls: Option<Tls>, router: Router, bounds: Bounds, stop: CancellationToken) -> Self {
-        ListenerConnections { tls, router, bounds, stop, failed_handshakes: Seldom::default() }
+        ListenerConnections { tls, router, bounds, stop, failed_handshakes: LogThrottle::default() }
     }
 
     /// Serves one connection to its end.

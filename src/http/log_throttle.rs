@@ -9,7 +9,7 @@ const PAUSE: Duration = Duration::from_mins(1);
 
 /// Decides whether an event is logged now, or only counted.
 #[derive(Debug, Default)]
-pub(super) struct Seldom(Mutex<Counted>);
+pub(super) struct LogThrottle(Mutex<Counted>);
 
 #[derive(Debug, Default)]
 struct Counted {
@@ -17,7 +17,7 @@ struct Counted {
     since: u64,
 }
 
-impl Seldom {
+impl LogThrottle {
     /// Counts an event. `Some` says that it is logged, with the number of events since the last log line.
     pub(super) fn count(&self) -> Option<u64> {
         let mut counted = self.0.locked();
@@ -36,9 +36,9 @@ mod tests {
 
     #[test]
     fn of_many_events_the_first_is_logged_and_the_others_are_counted() {
-        let seldom = Seldom::default();
-        assert_eq!([seldom.count(), seldom.count(), seldom.count()], [Some(1), None, None]);
-        seldom.0.locked().logged = None;
-        assert_eq!(seldom.count(), Some(3));
+        let throttle = LogThrottle::default();
+        assert_eq!([throttle.count(), throttle.count(), throttle.count()], [Some(1), None, None]);
+        throttle.0.locked().logged = None;
+        assert_eq!(throttle.count(), Some(3));
     }
 }
