@@ -105,7 +105,7 @@ pub use outlook::{ChannelOutlook, RuleInForce};
 pub use own_suspensions::OwnSuspension;
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use proposals::{
-    Approved, Proposal, ProposalEnd, ProposalFilter, SecondOpinion, WaitingProposal, Withdrawn,
+    Approved, Proposal, ProposalAnswer, ProposalEnd, ProposalFilter, WaitingProposal, Withdrawn,
 };
 pub use recover::{Recovered, RecoveryMove};
 pub use recovery_look::{LookPlace, Looked, RecoveryLook};

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 mod result;
 
-pub(super) use self::result::{OpinionResult, OpinionResults};
+pub(super) use self::result::{ProposalResult, ProposalResults};
 use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
 use super::query::{self, Pairs, Parameters, read_each};
 use super::{Api, Json, Problem, Who, json, named_channel};
@@ -17,7 +17,7 @@ use crate::caller::Names;
 use crate::one_by_one::OneByOne;
 use crate::refund::ProposalId;
 use crate::refund::draft::FieldError;
-use crate::store::{ProposalFilter, SecondOpinion, StoreError, WaitingProposal};
+use crate::store::{ProposalAnswer, ProposalFilter, StoreError, WaitingProposal};
 
 const MOST_BYTES: usize = 128 * 1024;
 /// Each answer is a commit of its own, so their number is bounded.
@@ -40,7 +40,7 @@ pub(super) struct ProposalPage {
 
 /// What a second person answers to some proposals, in the order of the request.
 #[derive(Debug)]
-pub(super) struct Opinions {
+pub(super) struct ProposalAnswers {
     named: Vec<(ProposalId, Verb)>,
     person: Person,
 }
@@ -78,9 +78,9 @@ pub(super) async fn approve(
     State(api): State<Api>,
     who: Who,
     request: Request,
-) -> Result<Json<OpinionResults>, Problem> {
-    let opinions = read_approvals(&body(&api, request).await?, &who).map_err(Problem::invalid)?;
-    carry_out(api, who, opinions).await.map(Json)
+) -> Result<Json<ProposalResults>, Problem> {
+    let answers = read_approvals(&body(&api, request).await?, &who).map_err(Problem::invalid)?;
+    carry_out(api, who, answers).await.map(Json)
 }
 
 /// `POST /v1/proposals/withdraw`. Safe to repeat: a proposal ends once.
@@ -88,24 +88,28 @@ pub(super) async fn withdraw(
     State(api): State<Api>,
     who: Who,
     request: Request,
-) -> Result<Json<OpinionResults>, Problem> {
-    let opinions = read_withdrawals(&body(&api, request).await?, &who).map_err(Problem::invalid)?;
-    carry_out(api, who, opinions).await.map(Json)
+) -> Result<Json<ProposalResults>, Problem> {
+    let answers = read_withdrawals(&body(&api, request).await?, &who).map_err(Problem::invalid)?;
+    carry_out(api, who, answers).await.map(Json)
 }
 
 /// Writes the answers one after the other, also when the caller hangs up.
-pub(super) async fn carry_out(api: Api, who: Who, opinions: Opinions) -> Result<OpinionResults, Problem> {
-    let Opinions { named, person } = opinions;
+pub(super) async fn carry_out(
+    api: Api,
+    who: Who,
+    answers: ProposalAnswers,
+) -> Result<ProposalResults, Problem> {
+    let ProposalAnswers { named, person } = answers;
     let place = api.place_to_decide(&who).await?;
     let written = async move {
         let (mut all, mut results) = (OneByOne::default(), Vec::with_capacity(named.len()));
         for (id, verb) in named {
-            let opinion = SecondOpinion { id, why: &person.reason, who: &person.by };
-            let result = all.make(write(&api, &who, &opinion, verb)).await;
-            results.push(result.unwrap_or_else(|not_made| OpinionResult::not_decided(id, not_made)));
+            let answer = ProposalAnswer { id, why: &person.reason, who: &person.by };
+            let result = all.make(write(&api, &who, &answer, verb)).await;
+            results.push(result.unwrap_or_else(|not_made| ProposalResult::not_decided(id, not_made)));
         }
         Problem::unless_some_were_written(all)?;
-        Ok(OpinionResults::new(results))
+        Ok(ProposalResults::new(results))
     };
     place.run(written).await
 }
@@ -114,14 +118,14 @@ pub(super) async fn carry_out(api: Api, who: Who, opinions: Opinions) -> Result<
 async fn write(
     api: &Api,
     who: &Who,
-    opinion: &SecondOpinion<'_>,
+    answer: &ProposalAnswer<'_>,
     verb: Verb,
-) -> Result<OpinionResult, StoreError> {
-    let (id, store) = (opinion.id, &api.node.store);
+) -> Result<ProposalResult, StoreError> {
+    let (id, store) = (answer.id, &api.node.store);
     Ok(match verb {
-        _ if !exists(api, who, id).await? => OpinionResult::no_such_proposal(id),
-        Verb::Approve { seen } => OpinionResult::of_approval(id, &store.approve(opinion, seen).await?),
-        Verb::Withdraw => OpinionResult::of_withdrawal(id, &store.withdraw(opinion).await?),
+        _ if !exists(api, who, id).await? => ProposalResult::no_such_proposal(id),
+        Verb::Approve { seen } => ProposalResult::of_approval(id, &store.approve(answer, seen).await?),
+        Verb::Withdraw => ProposalResult::of_withdrawal(id, &store.withdraw(answer).await?),
     })
 }
 
@@ -139,14 +143,20 @@ async fn body(api: &Api, request: Request) -> Result<Map<String, Value>, Problem
     json::read_object(api, request, MOST_BYTES, rule).await
 }
 
-pub(super) fn read_approvals(object: &Map<String, Value>, who: &Who) -> Result<Opinions, Vec<FieldError>> {
+pub(super) fn read_approvals(
+    object: &Map<String, Value>,
+    who: &Who,
+) -> Result<ProposalAnswers, Vec<FieldError>> {
     let what = "objects with a proposal's id and the version of the refund that you saw";
     read(object, who, what, |value| {
         read_id_and_version(value).map(|(id, seen)| (ProposalId(id), Verb::Approve { seen }))
     })
 }
 
-pub(super) fn read_withdrawals(object: &Map<String, Value>, who: &Who) -> Result<Opinions, Vec<FieldError>> {
+pub(super) fn read_withdrawals(
+    object: &Map<String, Value>,
+    who: &Who,
+) -> Result<ProposalAnswers, Vec<FieldError>> {
     read(object, who, "proposals' ids", |value| read_id(value).map(|id| (ProposalId(id), Verb::Withdraw)))
 }
 
@@ -156,13 +166,13 @@ fn read(
     who: &Who,
     what: &str,
     named: fn(&Value) -> Option<(ProposalId, Verb)>,
-) -> Result<Opinions, Vec<FieldError>> {
+) -> Result<ProposalAnswers, Vec<FieldError>> {
     let mut wrong = Vec::new();
     let person = Person::read(object, who, &mut wrong);
     let named = read_list(object, "proposals", MOST_AT_ONCE, what, named);
     let named = named.map_err(|error| wrong.push(error)).unwrap_or_default();
     wrong.extend(unknown_fields(object, &KNOWN));
-    if wrong.is_empty() { Ok(Opinions { named, person }) } else { Err(wrong) }
+    if wrong.is_empty() { Ok(ProposalAnswers { named, person }) } else { Err(wrong) }
 }
 
 /// Reads the query. The error names every wrong parameter.

@@ -79,7 +79,7 @@ impl ProposalFilter {
 
 /// A second person's answer to a proposal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SecondOpinion<'a> {
+pub struct ProposalAnswer<'a> {
     pub id: ProposalId,
     pub why: &'a str,
     pub who: &'a str,
@@ -260,8 +260,8 @@ impl Store {
     }
 
     /// Carries out a proposal in the name of a second person. `seen` is the version of the refund that this person saw.
-    pub async fn approve(&self, opinion: &SecondOpinion<'_>, seen: i32) -> Result<Approved, StoreError> {
-        let &SecondOpinion { id, why, who } = opinion;
+    pub async fn approve(&self, answer: &ProposalAnswer<'_>, seen: i32) -> Result<Approved, StoreError> {
+        let &ProposalAnswer { id, why, who } = answer;
         let query = bind!(APPROVE, id: id.0, seen: seen, why: why, who: who);
         let row = query.one(&self.db).await.doing("approve a proposal")?;
         let result: &str = row.get("result");
@@ -280,8 +280,8 @@ impl Store {
     }
 
     /// Ends a proposal that was not approved.
-    pub async fn withdraw(&self, opinion: &SecondOpinion<'_>) -> Result<Withdrawn, StoreError> {
-        let &SecondOpinion { id, why, who } = opinion;
+    pub async fn withdraw(&self, answer: &ProposalAnswer<'_>) -> Result<Withdrawn, StoreError> {
+        let &ProposalAnswer { id, why, who } = answer;
         let query = sqlx::query(WITHDRAW).bind(id.0).bind(why).bind(who);
         let row = query.one(&self.db).await.doing("withdraw a proposal")?;
         Ok(match row.get("result") {

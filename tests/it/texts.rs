@@ -86,8 +86,8 @@ async fn a_hidden_character_is_refused_at_every_door_by_its_field_and_its_code_p
         }
         for field in ["reason", "by"] {
             let decision = json!({ "ids": [1], "state": "succeeded", "reason": "r", "by": "ann" });
-            let opinion = json!({ "proposals": [1], "reason": "r", "by": "ann" });
-            for (path, mut body) in [("/v1/review", decision), ("/v1/proposals/withdraw", opinion)] {
+            let withdrawal = json!({ "proposals": [1], "reason": "r", "by": "ann" });
+            for (path, mut body) in [("/v1/review", decision), ("/v1/proposals/withdraw", withdrawal)] {
                 body[field] = json!(hidden);
                 let answer = node.post(path, &body).await;
                 assert!(

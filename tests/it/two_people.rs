@@ -10,7 +10,7 @@ mod shown;
 
 use refundd::refund::{ProposalId, RefundId, State};
 use refundd::store::{
-    Approved, Decided, Decision, Evidence, EvidenceKind, Proposal, ProposalEnd, SecondOpinion, Withdrawn,
+    Approved, Decided, Decision, Evidence, EvidenceKind, Proposal, ProposalAnswer, ProposalEnd, Withdrawn,
 };
 use serde_json::json;
 use sqlx::{Connection, PgConnection, Row};
@@ -53,13 +53,13 @@ async fn propose(scratch: &Scratch, decision: &Decision<'_>) -> Proposal {
 }
 
 async fn approve(scratch: &Scratch, id: ProposalId, who: &str) -> Approved {
-    let opinion = SecondOpinion { id, why: "acme told me, too", who };
-    scratch.store.approve(&opinion, SEEN).await.unwrap()
+    let answer = ProposalAnswer { id, why: "acme told me, too", who };
+    scratch.store.approve(&answer, SEEN).await.unwrap()
 }
 
 async fn withdraw(scratch: &Scratch, id: ProposalId, who: &str) -> Withdrawn {
-    let opinion = SecondOpinion { id, why: "acme found it", who };
-    scratch.store.withdraw(&opinion).await.unwrap()
+    let answer = ProposalAnswer { id, why: "acme found it", who };
+    scratch.store.withdraw(&answer).await.unwrap()
 }
 
 /// The lines that people left in the journal: who, what, and where to.
@@ -169,9 +169,9 @@ async fn both_people_stand_in_the_journal_and_in_the_refund() {
 async fn an_approval_of_a_stale_version_is_refused() {
     let scratch = uncertain(2).await;
     let proposal = propose(&scratch, &ready(1, "ann")).await;
-    let opinion = SecondOpinion { id: proposal.id, why: "acme told me, too", who: "bob" };
+    let answer = ProposalAnswer { id: proposal.id, why: "acme told me, too", who: "bob" };
     for other in [SEEN - 1, SEEN + 1] {
-        let approved = scratch.store.approve(&opinion, other).await.unwrap();
+        let approved = scratch.store.approve(&answer, other).await.unwrap();
         assert!(matches!(approved, Approved::Changed(..)), "{approved:?}");
     }
     // An answer that comes late is evidence that neither of the two has seen.
@@ -180,7 +180,7 @@ async fn an_approval_of_a_stale_version_is_refused() {
               values (1, 'acme', 'send', 1, 1, 'a', 'succeeded', 'succeeded')")
         .await;
     for seen in [SEEN, SEEN + 1] {
-        let approved = scratch.store.approve(&opinion, seen).await.unwrap();
+        let approved = scratch.store.approve(&answer, seen).await.unwrap();
         assert!(
             matches!(&approved, Approved::Changed(refund, _) if refund.version == SEEN + 1),
             "{approved:?}"

@@ -12,7 +12,7 @@ use crate::cli::{By, check_text};
 use crate::one_by_one::OneByOne;
 use crate::refund::ProposalId;
 use crate::refund::text::shown;
-use crate::store::{Approved, Proposal, SecondOpinion, Store, StoreError, Withdrawn};
+use crate::store::{Approved, Proposal, ProposalAnswer, Store, StoreError, Withdrawn};
 
 /// The proposals, and the person's words about them.
 #[derive(Debug, clap::Args)]
@@ -50,8 +50,8 @@ pub(super) async fn approve(args: &Args, store: &Store) -> anyhow::Result<ExitCo
         );
     }
     answer_each(named, async |id, seen| {
-        let opinion = SecondOpinion { id: ProposalId(id), why, who: &who };
-        store.approve(&opinion, seen.unwrap_or_default()).await.map(|approved| match approved {
+        let answer = ProposalAnswer { id: ProposalId(id), why, who: &who };
+        store.approve(&answer, seen.unwrap_or_default()).await.map(|approved| match approved {
             Approved::Done(refund, _) => {
                 Ok(format!("Refund {} ({}) is {} now.", refund.id, shown(&refund.refund_ref), refund.state))
             }
@@ -81,8 +81,8 @@ pub(super) async fn approve(args: &Args, store: &Store) -> anyhow::Result<ExitCo
 pub(super) async fn withdraw(args: &Args, store: &Store) -> anyhow::Result<ExitCode> {
     let (who, why) = args.words()?;
     answer_each(read_proposals(&args.proposals)?, async |id, _| {
-        let opinion = SecondOpinion { id: ProposalId(id), why, who: &who };
-        store.withdraw(&opinion).await.map(|withdrawn| match withdrawn {
+        let answer = ProposalAnswer { id: ProposalId(id), why, who: &who };
+        store.withdraw(&answer).await.map(|withdrawn| match withdrawn {
             Withdrawn::Done(proposal) => {
                 Ok(format!("Proposal {id} about refund {} is withdrawn.", proposal.refund_id))
             }

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::super::named_channel::in_filter;
-use super::super::proposals::{OpinionResult, OpinionResults, carry_out, read_approvals, read_withdrawals};
+use super::super::proposals::{ProposalResult, ProposalResults, carry_out, read_approvals, read_withdrawals};
 use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
@@ -160,8 +160,8 @@ async fn answer(api: Api, who: Who, request: Request, approves: bool) -> Result<
     }
     let mut object = form.object(&["reason", "by"]);
     object.insert("proposals".to_owned(), form.all("proposal").map(|text| named(text, approves)).collect());
-    let opinions = if approves { read_approvals(&object, &who) } else { read_withdrawals(&object, &who) };
-    let results = carry_out(api, who.clone(), opinions.map_err(Problem::invalid)?).await?;
+    let answers = if approves { read_approvals(&object, &who) } else { read_withdrawals(&object, &who) };
+    let results = carry_out(api, who.clone(), answers.map_err(Problem::invalid)?).await?;
     Ok(Page::new(Tab::Review, "Answered", &who, answered(&results, approves)))
 }
 
@@ -171,9 +171,9 @@ fn named(text: &str, approves: bool) -> Value {
     if approves { json!({ "id": id, "version": version.parse::<i32>().ok() }) } else { id.into() }
 }
 
-fn answered(results: &OpinionResults, approves: bool) -> Markup {
+fn answered(results: &ProposalResults, approves: bool) -> Markup {
     let done = if approves { "approved" } else { "withdrawn" };
-    let (yes, no): (Vec<&OpinionResult>, Vec<_>) = results.results.iter().partition(|one| one.is_done());
+    let (yes, no): (Vec<&ProposalResult>, Vec<_>) = results.results.iter().partition(|one| one.is_done());
     html! {
         h1 { @if approves { "Approved" } @else { "Withdrawn" } }
         p.notice role="status" {
@@ -190,7 +190,7 @@ fn answered(results: &OpinionResults, approves: bool) -> Markup {
     }
 }
 
-fn result(one: &OpinionResult) -> Markup {
+fn result(one: &ProposalResult) -> Markup {
     html! {
         @match one.refund_id {
             Some(id) => { a href={ "/refunds/" (id) } { "Refund " (id) } }

@@ -8,22 +8,22 @@ use crate::store::{Approved, Proposal, Withdrawn};
 
 /// The results of a request, one for each proposal.
 #[derive(Debug, Serialize)]
-pub(in crate::http) struct OpinionResults {
+pub(in crate::http) struct ProposalResults {
     /// How many proposals were approved or withdrawn.
     pub done: usize,
-    pub results: Vec<OpinionResult>,
+    pub results: Vec<ProposalResult>,
 }
 
-impl OpinionResults {
-    pub(super) fn new(results: Vec<OpinionResult>) -> OpinionResults {
-        OpinionResults { done: results.iter().filter(|one| one.is_done()).count(), results }
+impl ProposalResults {
+    pub(super) fn new(results: Vec<ProposalResult>) -> ProposalResults {
+        ProposalResults { done: results.iter().filter(|one| one.is_done()).count(), results }
     }
 }
 
 /// What became of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum OpinionCode {
+enum ProposalResultCode {
     Approved,
     Withdrawn,
     Changed,
@@ -35,9 +35,9 @@ enum OpinionCode {
 }
 
 #[derive(Debug, Serialize)]
-pub(in crate::http) struct OpinionResult {
+pub(in crate::http) struct ProposalResult {
     pub id: ProposalId,
-    result: OpinionCode,
+    result: ProposalResultCode,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refund_id: Option<RefundId>,
     /// The state of the refund now, where the answer was about it.
@@ -50,43 +50,43 @@ pub(in crate::http) struct OpinionResult {
     pub message: Option<String>,
 }
 
-impl OpinionResult {
+impl ProposalResult {
     /// Whether the proposal was approved or withdrawn by this request.
     pub(in crate::http) fn is_done(&self) -> bool {
-        matches!(self.result, OpinionCode::Approved | OpinionCode::Withdrawn)
+        matches!(self.result, ProposalResultCode::Approved | ProposalResultCode::Withdrawn)
     }
 
-    pub(super) fn no_such_proposal(id: ProposalId) -> OpinionResult {
-        OpinionResult::without_refund(
+    pub(super) fn no_such_proposal(id: ProposalId) -> ProposalResult {
+        ProposalResult::without_refund(
             id,
-            OpinionCode::NoSuchProposal,
+            ProposalResultCode::NoSuchProposal,
             "no proposal has this id; GET /v1/proposals lists those that wait",
         )
     }
 
     /// The result of an answer that Postgres did not take, or of which it said nothing.
-    pub(super) fn not_decided(id: ProposalId, why: NotMade) -> OpinionResult {
-        OpinionResult::without_refund(id, OpinionCode::NotDecided, why.message())
+    pub(super) fn not_decided(id: ProposalId, why: NotMade) -> ProposalResult {
+        ProposalResult::without_refund(id, ProposalResultCode::NotDecided, why.message())
     }
 
-    fn without_refund(id: ProposalId, result: OpinionCode, message: &str) -> OpinionResult {
+    fn without_refund(id: ProposalId, result: ProposalResultCode, message: &str) -> ProposalResult {
         let message = Some(message.to_owned());
-        OpinionResult { id, result, refund_id: None, state: None, version: None, message }
+        ProposalResult { id, result, refund_id: None, state: None, version: None, message }
     }
 
-    fn of(proposal: &Proposal, result: OpinionCode, message: Option<String>) -> OpinionResult {
+    fn of(proposal: &Proposal, result: ProposalResultCode, message: Option<String>) -> ProposalResult {
         let refund_id = Some(proposal.refund_id);
-        OpinionResult { id: proposal.id, result, refund_id, state: None, version: None, message }
+        ProposalResult { id: proposal.id, result, refund_id, state: None, version: None, message }
     }
 
-    fn with(self, refund: &Refund) -> OpinionResult {
-        OpinionResult { state: Some(refund.state), version: Some(refund.version), ..self }
+    fn with(self, refund: &Refund) -> ProposalResult {
+        ProposalResult { state: Some(refund.state), version: Some(refund.version), ..self }
     }
 
-    pub(super) fn of_approval(id: ProposalId, approved: &Approved) -> OpinionResult {
+    pub(super) fn of_approval(id: ProposalId, approved: &Approved) -> ProposalResult {
         match approved {
             Approved::Done(refund, proposal) => {
-                OpinionResult::of(proposal, OpinionCode::Approved, None).with(refund)
+                ProposalResult::of(proposal, ProposalResultCode::Approved, None).with(refund)
             }
             Approved::Changed(refund, proposal) => {
                 let message = if refund.version == proposal.version {
@@ -94,30 +94,30 @@ impl OpinionResult {
                 } else {
                     "it is void: the refund has moved since it was proposed; look at the refund again, and decide anew".to_owned()
                 };
-                OpinionResult::of(proposal, OpinionCode::Changed, Some(message)).with(refund)
+                ProposalResult::of(proposal, ProposalResultCode::Changed, Some(message)).with(refund)
             }
             Approved::SamePerson(proposal) => {
                 let message = format!("{} proposed it; another person must approve it", proposal.by);
-                OpinionResult::of(proposal, OpinionCode::SamePerson, Some(message))
+                ProposalResult::of(proposal, ProposalResultCode::SamePerson, Some(message))
             }
             Approved::Expired(proposal) => {
                 let message = "too much time has passed since it was proposed; look at the refund again, and decide anew";
-                OpinionResult::of(proposal, OpinionCode::Expired, Some(message.to_owned()))
+                ProposalResult::of(proposal, ProposalResultCode::Expired, Some(message.to_owned()))
             }
-            Approved::Ended(proposal) => OpinionResult::ended(proposal),
-            Approved::NoSuchProposal => OpinionResult::no_such_proposal(id),
+            Approved::Ended(proposal) => ProposalResult::ended(proposal),
+            Approved::NoSuchProposal => ProposalResult::no_such_proposal(id),
         }
     }
 
-    pub(super) fn of_withdrawal(id: ProposalId, withdrawn: &Withdrawn) -> OpinionResult {
+    pub(super) fn of_withdrawal(id: ProposalId, withdrawn: &Withdrawn) -> ProposalResult {
         match withdrawn {
-            Withdrawn::Done(proposal) => OpinionResult::of(proposal, OpinionCode::Withdrawn, None),
-            Withdrawn::Ended(proposal) => OpinionResult::ended(proposal),
-            Withdrawn::NoSuchProposal => OpinionResult::no_such_proposal(id),
+            Withdrawn::Done(proposal) => ProposalResult::of(proposal, ProposalResultCode::Withdrawn, None),
+            Withdrawn::Ended(proposal) => ProposalResult::ended(proposal),
+            Withdrawn::NoSuchProposal => ProposalResult::no_such_proposal(id),
         }
     }
 
-    fn ended(proposal: &Proposal) -> OpinionResult {
-        OpinionResult::of(proposal, OpinionCode::Ended, Some(format!("it {}", proposal.end())))
+    fn ended(proposal: &Proposal) -> ProposalResult {
+        ProposalResult::of(proposal, ProposalResultCode::Ended, Some(format!("it {}", proposal.end())))
     }
 }

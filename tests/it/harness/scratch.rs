@@ -8,7 +8,7 @@ use refundd::bucket::{Bucket, Purpose, ServerTrust};
 use refundd::channel::BankAddress;
 use refundd::config::Config;
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::{Approved, Decided, Decision, Pause, SecondOpinion, Store, SuspendedBy};
+use refundd::store::{Approved, Decided, Decision, Pause, ProposalAnswer, Store, SuspendedBy};
 use sqlx::{Connection, Executor, PgConnection, Row};
 
 use super::servers::{SERVERS, TEMPLATE};
@@ -228,8 +228,8 @@ level = "info"
         let decision = Decision { id, seen: Some(seen), next, not_executed: true, why, who };
         let decided = self.store.decide(&decision).await.unwrap();
         let Decided::Proposed(_, proposal) = &decided else { return decided };
-        let opinion = SecondOpinion { id: proposal.id, why, who: "a second person" };
-        match self.store.approve(&opinion, proposal.version).await.unwrap() {
+        let answer = ProposalAnswer { id: proposal.id, why, who: "a second person" };
+        match self.store.approve(&answer, proposal.version).await.unwrap() {
             Approved::Done(refund, _) => Decided::Done(refund),
             other => panic!("{other:?}"),
         }

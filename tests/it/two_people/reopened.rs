@@ -2,7 +2,7 @@
 
 use refundd::caller::Names;
 use refundd::refund::{RefundId, State};
-use refundd::store::{Approved, Cancelled, Canceller, Decided, Decision, NeededFor, SecondOpinion};
+use refundd::store::{Approved, Cancelled, Canceller, Decided, Decision, NeededFor, ProposalAnswer};
 
 use super::amounts::bounds;
 use crate::harness::Scratch;
@@ -42,10 +42,10 @@ async fn a_cancelled_refund_that_is_reopened_is_never_sent() {
         panic!("the amount needs two people")
     };
     assert_eq!((refund.state, proposal.needed_for), (State::Cancelled, NeededFor::Amount));
-    let opinion = |who| SecondOpinion { id: proposal.id, why: "seen, too", who };
-    let own = scratch.store.approve(&opinion("ann"), proposal.version).await.unwrap();
+    let answer = |who| ProposalAnswer { id: proposal.id, why: "seen, too", who };
+    let own = scratch.store.approve(&answer("ann"), proposal.version).await.unwrap();
     assert!(matches!(own, Approved::SamePerson(_)), "{own:?}");
-    let approved = scratch.store.approve(&opinion("bob"), proposal.version).await.unwrap();
+    let approved = scratch.store.approve(&answer("bob"), proposal.version).await.unwrap();
     assert!(matches!(&approved, Approved::Done(refund, _) if refund.state == State::Review), "{approved:?}");
     assert!(matches!(decide(&scratch, 2, State::Ready).await, Decided::WasCancelled(_)));
     assert!(

@@ -2,7 +2,7 @@
 
 use refundd::caller::Names;
 use refundd::refund::{Money, NewRefund, State};
-use refundd::store::{Approved, Canceller, Decided, Decision, Pause, SecondOpinion, SuspendedBy};
+use refundd::store::{Approved, Canceller, Decided, Decision, Pause, ProposalAnswer, SuspendedBy};
 
 use crate::clock::BEGAN_US;
 use crate::plan::Fault;
@@ -158,9 +158,9 @@ impl World<'_> {
         };
         note!(self, "a person proposes that refund {id} at version {version} is {next}");
         self.observe().await?;
-        let opinion = SecondOpinion { id: proposal.id, why: "the bank says so", who: "another person" };
+        let answer = ProposalAnswer { id: proposal.id, why: "the bank says so", who: "another person" };
         self.stage.tell_time_and_look().await;
-        let approved = taken(self.stage.store.approve(&opinion, version).await)?;
+        let approved = taken(self.stage.store.approve(&answer, version).await)?;
         self.decided(choice, matches!(approved, Approved::Done(..))).await
     }
 
