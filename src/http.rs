@@ -19,7 +19,6 @@ mod changes;
 mod channels;
 mod description;
 mod events;
-mod fair_places;
 mod find;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -39,6 +38,7 @@ mod person;
 mod problem;
 mod proposals;
 mod query;
+mod request_places;
 mod review;
 pub mod routes;
 mod save;
@@ -56,12 +56,12 @@ use self::access::Access;
 use self::body::Bodies;
 use self::budget::{Budget, ReservedBytes};
 use self::census::CensusCache;
-use self::fair_places::{FairPlace, FairPlaces};
 use self::group_committer::GroupCommitter;
 use self::health::Ping;
 use self::json::Json;
 use self::page::watch::Watch;
 use self::problem::Problem;
+use self::request_places::{RequestPlace, RequestPlaces};
 use self::scrape::HeldSnapshot;
 use self::who::Who;
 use crate::node::Node;
@@ -112,10 +112,10 @@ pub struct ApiState {
     ping: Arc<Ping>,
     /// What viewers of the page share.
     watch: Arc<Watch>,
-    batches: FairPlaces,
-    lists: FairPlaces,
-    decisions: FairPlaces,
-    cancels: FairPlaces,
+    batches: RequestPlaces,
+    lists: RequestPlaces,
+    decisions: RequestPlaces,
+    cancels: RequestPlaces,
     group_committer: GroupCommitter,
     nudge: Nudge,
 }
@@ -144,10 +144,10 @@ impl Api {
             snapshot: Arc::default(),
             ping: Arc::default(),
             watch: Arc::default(),
-            batches: FairPlaces::new(BATCHES_AT_ONCE),
-            lists: FairPlaces::new(LISTS_AT_ONCE),
-            decisions: FairPlaces::new(DECISIONS_AT_ONCE),
-            cancels: FairPlaces::new(CANCELS_AT_ONCE),
+            batches: RequestPlaces::new(BATCHES_AT_ONCE),
+            lists: RequestPlaces::new(LISTS_AT_ONCE),
+            decisions: RequestPlaces::new(DECISIONS_AT_ONCE),
+            cancels: RequestPlaces::new(CANCELS_AT_ONCE),
         }))
     }
 
@@ -160,13 +160,13 @@ impl Api {
 
     /// Waits for a place to write a person's decisions or answers. To be called before the task that writes them: a caller that
     /// hangs up and repeats would fill the node with tasks.
-    async fn place_to_decide(&self, who: &Who) -> Result<FairPlace, Problem> {
+    async fn place_to_decide(&self, who: &Who) -> Result<RequestPlace, Problem> {
         let busy = "you or others have decisions under way for longer than 10 s, so none of these was written; repeating is safe";
         self.decisions.place_within(who, DECISIONS_WAIT, busy).await
     }
 
     /// Waits for a place to cancel one refund. To be called before the task that cancels it, as for decisions.
-    async fn place_to_cancel(&self, who: &Who) -> Result<FairPlace, Problem> {
+    async fn place_to_cancel(&self, who: &Who) -> Result<RequestPlace, Problem> {
         let busy = "you or others have cancellations under way for longer than 10 s, so this one was not tried; repeating is safe";
         self.cancels.place_within(who, DECISIONS_WAIT, busy).await
     }

@@ -1,12 +1,12 @@
 //! The HTTP server: accepts connections and serves a router on them until the node stops.
 //!
-//! It does not know the routes. It has an accept loop of its own, because each connection has bounds: places, in all and
-//! for its address; the time for TLS; the time for its headers and their size; the time for taking an answer; and the
+//! It does not know the routes. It has an accept loop of its own, because connections have bounds: their number, in all and
+//! for each address; the time for TLS; the time for headers and their size; the time for taking an answer; and the
 //! wait for last answers when stopping. The time and the size of a body are bounded where bodies are read.
 
+mod address_connections;
 mod answer_deadline;
 mod connection;
-mod places;
 #[cfg(test)]
 mod tests;
 
@@ -23,8 +23,8 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::address_connections::AddressConnections;
 use self::connection::ListenerConnections;
-use self::places::Places;
 use super::log_throttle::LogThrottle;
 use crate::logs::chain;
 
@@ -91,7 +91,7 @@ pub async fn serve(
     grace: Duration,
 ) {
     let room = Arc::new(Semaphore::new(bounds.connections as usize));
-    let places = Places::new(bounds.connections_per_address);
+    let by_address = AddressConnections::new(bounds.connections_per_address);
     let refusals = LogThrottle::default();
     let connections = Arc::new(ListenerConnections::new(tls, router, bounds, stop.clone()));
     let tasks = TaskTracker::new();
@@ -106,7 +106,7 @@ pub async fn serve(
             () = stop.cancelled() => break,
             accepted = accepted => accepted,
         };
-        let Some(place) = places.take(peer.ip()) else {
+        let Some(admitted) = by_address.admit(peer.ip()) else {
             if let Some(refused) = refusals.count() {
                 tracing::warn!(
                     peer = %peer.ip(), refused,
@@ -117,7 +117,7 @@ pub async fn serve(
         };
         let (connections, cut) = (Arc::clone(&connections), cut.clone());
         tasks.spawn(async move {
-            let _counted = (room, place);
+            let _counted = (room, admitted);
             tokio::select! {
                 () = cut.cancelled() => {}
                 () = connections.serve(stream, peer) => {}

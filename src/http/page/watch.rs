@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::super::fair_places::FairPlaces;
 use super::super::kept::Kept;
+use super::super::request_places::RequestPlaces;
 use super::super::{Api, Problem, find};
 use super::limit_bars::{LimitBars, MINUTES};
 use crate::caller::Names;
@@ -86,7 +86,7 @@ pub(in crate::http) struct Watch {
     stories: Shelf<StoryRead>,
     one_at_a_time: Arc<tokio::sync::Mutex<()>>,
     /// Proofs may read millions of permits: one at a time.
-    pub(super) proofs: FairPlaces,
+    pub(super) proofs: RequestPlaces,
 }
 
 impl Default for Watch {
@@ -97,7 +97,7 @@ impl Default for Watch {
             channels: Shelf::default(),
             stories: Shelf::default(),
             one_at_a_time,
-            proofs: FairPlaces::new(1),
+            proofs: RequestPlaces::new(1),
         }
     }
 }

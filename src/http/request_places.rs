@@ -17,33 +17,33 @@ use super::{Problem, Who};
 
 /// The places for one kind of work. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct FairPlaces {
+pub(super) struct RequestPlaces {
     of_all: Arc<Semaphore>,
     own: PerCaller,
 }
 
 /// A place for one request; free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct FairPlace {
+pub(super) struct RequestPlace {
     _own: Option<OwnedSemaphorePermit>,
     of_all: Option<OwnedSemaphorePermit>,
 }
 
-impl FairPlaces {
+impl RequestPlaces {
     /// So many places for all callers together.
     pub(super) fn new(at_once: usize) -> Self {
-        FairPlaces { of_all: Arc::new(Semaphore::new(at_once)), own: PerCaller::new(1) }
+        RequestPlaces { of_all: Arc::new(Semaphore::new(at_once)), own: PerCaller::new(1) }
     }
 
     /// Waits for a place.
-    pub(super) async fn place(&self, who: &Who) -> FairPlace {
+    pub(super) async fn place(&self, who: &Who) -> RequestPlace {
         // The own place first: a caller takes one place of the queue for all, however many requests it sends. The semaphores
         // are never closed, so nothing fails.
         let own = match self.own.of(who.name()) {
             Some(own) => own.acquire_owned().await.ok(),
             None => None,
         };
-        FairPlace { _own: own, of_all: Arc::clone(&self.of_all).acquire_owned().await.ok() }
+        RequestPlace { _own: own, of_all: Arc::clone(&self.of_all).acquire_owned().await.ok() }
     }
 
     /// Waits for a place for a moment.
@@ -55,12 +55,12 @@ impl FairPlaces {
         who: &Who,
         wait: Duration,
         busy: &str,
-    ) -> Result<FairPlace, Problem> {
+    ) -> Result<RequestPlace, Problem> {
         timeout(wait, self.place(who)).await.map_err(|_| Problem::busy(busy))
     }
 }
 
-impl FairPlace {
+impl RequestPlace {
     /// Leaves the place to other callers, and stays in the caller's own.
     pub(super) fn leave_to_others(&mut self) {
         drop(self.of_all.take());
@@ -88,7 +88,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_callers_only_the_places_of_all_count_and_one_that_is_not_free_in_time_is_refused() {
-        let places = FairPlaces::new(2);
+        let places = RequestPlaces::new(2);
         let (mut first, _second) = (places.place(&Who::Anyone).await, places.place(&Who::Anyone).await);
         let wait = Duration::from_millis(10);
         let refused = places.place_within(&Who::Anyone, wait, "two run").await.unwrap_err();
