@@ -34,7 +34,7 @@ const MOST_AT_ONCE: u32 = 1000;
 
 /// What the caller wants.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct AcquireRequest {
     permits: u32,
     caller: String,
 }
@@ -137,10 +137,10 @@ fn unsure(why: &str) -> Problem {
     .retry_after(1)
 }
 
-fn read(object: &Map<String, Value>, limit: &Limit, who: &Who) -> Result<Wanted, Vec<FieldError>> {
+fn read(object: &Map<String, Value>, limit: &Limit, who: &Who) -> Result<AcquireRequest, Vec<FieldError>> {
     let mut errors = Vec::new();
     let caller = who.name().map_or_else(|| "http".to_owned(), ToString::to_string);
-    let mut wanted = Wanted { permits: 1, caller };
+    let mut wanted = AcquireRequest { permits: 1, caller };
     errors.extend(who.check_name("caller", object.get("caller")).err());
     // Of a limit that nodes count by shares, this node can grant one share only.
     let most = Arc::new(limit.clone()).share(1).rule.at_once().min(MOST_AT_ONCE);
@@ -214,15 +214,15 @@ mod tests {
         }
     }
 
-    fn read(json: &Value) -> Result<Wanted, Vec<FieldError>> {
+    fn read(json: &Value) -> Result<AcquireRequest, Vec<FieldError>> {
         super::read(json.as_object().unwrap(), &limit(), &Who::Anyone)
     }
 
     #[test]
     fn a_request_is_for_one_permit_unless_it_says_more() {
-        assert_eq!(read(&json!({})), Ok(Wanted { permits: 1, caller: "http".to_owned() }));
+        assert_eq!(read(&json!({})), Ok(AcquireRequest { permits: 1, caller: "http".to_owned() }));
         let wanted = read(&json!({ "permits": 20, "caller": "checkout" }));
-        assert_eq!(wanted, Ok(Wanted { permits: 20, caller: "checkout".to_owned() }));
+        assert_eq!(wanted, Ok(AcquireRequest { permits: 20, caller: "checkout".to_owned() }));
     }
 
     #[test]

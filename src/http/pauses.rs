@@ -4,7 +4,7 @@
 //! each answer lists what still suspends the channel.
 
 mod message;
-mod wanted;
+mod pause_request;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
@@ -16,9 +16,9 @@ use super::named_channel::{in_path, known, no_such_channel};
 use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::desk::channel::SuspensionStatus;
 use crate::store::{Pause, Paused, Resumed, Store, StoreError, SuspendedBy, Suspension, SuspensionEnd};
-use wanted::{PauseVerb, Wanted};
+use pause_request::{PauseRequest, PauseVerb};
 
-pub(super) use wanted::{read_pause, read_resume};
+pub(super) use pause_request::{read_pause, read_resume};
 
 const MOST_BYTES: usize = 16 * 1024;
 
@@ -115,7 +115,11 @@ pub(super) async fn resume_all(
 ///
 /// # Errors
 /// Also with 409, and nothing is changed, when the suspension is another one than the request saw.
-pub(super) async fn carry_out(api: Api, channel: Option<String>, wanted: Wanted) -> Result<Done, Problem> {
+pub(super) async fn carry_out(
+    api: Api,
+    channel: Option<String>,
+    wanted: PauseRequest,
+) -> Result<Done, Problem> {
     let (about, cause) = (channel.clone(), wanted.cause(channel.is_some()));
     let ends = matches!(wanted.verb, PauseVerb::End { .. }).then_some(cause);
     let done = to_the_end(async move {
@@ -158,8 +162,8 @@ enum Wrote {
     NoSuchChannel,
 }
 
-async fn write(store: &Store, channel: Option<&str>, wanted: &Wanted) -> Result<Wrote, StoreError> {
-    let Wanted { reason, by: who, verb } = wanted;
+async fn write(store: &Store, channel: Option<&str>, wanted: &PauseRequest) -> Result<Wrote, StoreError> {
+    let PauseRequest { reason, by: who, verb } = wanted;
     Ok(match *verb {
         PauseVerb::Pause { lasts, seen } => {
             match store.pause_seen(channel, &Pause { reason, who, lasts }, seen).await? {

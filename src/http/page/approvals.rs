@@ -30,12 +30,12 @@ pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
     key: FormKey,
-    Parameters(wanted): Parameters<ListQuery>,
+    Parameters(query): Parameters<ListQuery>,
 ) -> Result<Response, Problem> {
-    let channel = in_filter(&api, &who, &wanted.channel).await?;
+    let channel = in_filter(&api, &who, &query.channel).await?;
     let filter = ProposalFilter {
         channel,
-        after: wanted.after().map(ProposalId),
+        after: query.after().map(ProposalId),
         limit: MOST,
         ..ProposalFilter::of(who.channels())
     };
@@ -47,7 +47,7 @@ pub(in crate::http) async fn show(
         h1 { "Decisions that wait for a second person" }
         p { "One person decided each of these refunds. Nothing moves before another person approves." }
         form.filter action="/approvals" {
-            label { "Channel" input type="search" name="channel" value=(wanted.channel) maxlength="63" placeholder="all" autocomplete="off"; }
+            label { "Channel" input type="search" name="channel" value=(query.channel) maxlength="63" placeholder="all" autocomplete="off"; }
             button { "Filter" }
         }
         (news("decision"))
@@ -69,7 +69,7 @@ pub(in crate::http) async fn show(
                 }
             }
         } @else { (table(&proposals, &evidence, false)) }
-        (wanted.pager("/approvals", "decisions", proposals.iter().map(|one| one.proposal.id.0)))
+        (query.pager("/approvals", "decisions", proposals.iter().map(|one| one.proposal.id.0)))
         p { a href="/review" { "To the refunds in review" } }
     };
     Ok(key.keep(Page::new(Tab::Review, "Approvals", &who, body).every(10)))

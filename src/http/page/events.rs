@@ -23,7 +23,7 @@ const LONG: usize = 160;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::http) struct Wanted {
+pub(in crate::http) struct EventsQuery {
     channel: String,
     from: String,
     to: String,
@@ -35,11 +35,11 @@ pub(in crate::http) struct Wanted {
 pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
-    Parameters(wanted): Parameters<Wanted>,
+    Parameters(query): Parameters<EventsQuery>,
 ) -> Result<Page, Problem> {
     let store = &api.node.store;
     let now = store.now().await?;
-    let filter = filter(&wanted, now, who.channels()).map_err(Problem::invalid)?;
+    let filter = filter(&query, now, who.channels()).map_err(Problem::invalid)?;
     exists(&api, &who, filter.channel.as_deref()).await?;
     let node = api.node.clone();
     let read = async move {
@@ -50,28 +50,28 @@ pub(in crate::http) async fn show(
     let (EventPage { events, next }, kept_since) = api.lists.place(&who).await.run(read).await?;
     let body = html! {
         h1 { "Events" }
-        p { "Who changed what, newest first: what " code { (command(&wanted)) } " says." }
-        (form(&wanted))
+        p { "Who changed what, newest first: what " code { (command(&query)) } " says." }
+        (form(&query))
         div #list data-live {
             @if events.is_empty() { p.empty { "No event matches." } }
             @else { (table("Events, newest first", &events)) }
             @if let Some(since) = kept_since {
                 p.notice { "Events before " (time(since)) " may be missing: " code { "[recovery] keep_events" } " drops old ones." }
             }
-            (pager(&wanted, next))
+            (pager(&query, next))
         }
     };
     Ok(Page::new(Tab::Events, "Events", &who, body).every(5))
 }
 
 /// Reads the query. The error names every wrong field.
-fn filter(wanted: &Wanted, now: Timestamp, channels: Names) -> Result<EventFilter, Vec<FieldError>> {
+fn filter(query: &EventsQuery, now: Timestamp, channels: Names) -> Result<EventFilter, Vec<FieldError>> {
     let mut filter = EventFilter { limit: MOST, ..EventFilter::of(channels) };
     let mut wrong = Vec::new();
     let mut refuse = |field: &str, text: &str, message: String| {
         wrong.push(FieldError::new(field, Some(&text.into()), message));
     };
-    let channel = wanted.channel.trim();
+    let channel = query.channel.trim();
     if !channel.is_empty() {
         match ChannelName::new(channel) {
             Ok(channel) => filter.channel = Some(channel.into()),
@@ -79,7 +79,7 @@ fn filter(wanted: &Wanted, now: Timestamp, channels: Names) -> Result<EventFilte
         }
     }
     for (field, text, place) in
-        [("from", wanted.from.trim(), &mut filter.from), ("to", wanted.to.trim(), &mut filter.to)]
+        [("from", query.from.trim(), &mut filter.from), ("to", query.to.trim(), &mut filter.to)]
     {
         if text.is_empty() {
             continue;
@@ -91,29 +91,29 @@ fn filter(wanted: &Wanted, now: Timestamp, channels: Names) -> Result<EventFilte
             Err(message) => refuse(field, text, message),
         }
     }
-    if !wanted.after.is_empty() {
-        match wanted.after.parse() {
+    if !query.after.is_empty() {
+        match query.after.parse() {
             Ok(after) => filter.after = Some(after),
-            Err(()) => refuse("after", &wanted.after, "must be the link of a page before".to_owned()),
+            Err(()) => refuse("after", &query.after, "must be the link of a page before".to_owned()),
         }
     }
     if wrong.is_empty() { Ok(filter) } else { Err(wrong) }
 }
 
 /// The command that lists the same events, of any time.
-fn command(wanted: &Wanted) -> String {
-    match ChannelName::new(wanted.channel.trim()) {
+fn command(query: &EventsQuery) -> String {
+    match ChannelName::new(query.channel.trim()) {
         Ok(channel) => format!("refundd log {channel}"),
         Err(_) => "refundd log".to_owned(),
     }
 }
 
-fn form(wanted: &Wanted) -> Markup {
+fn form(query: &EventsQuery) -> Markup {
     html! {
         form.filter action="/events" {
-            label { "Channel" input type="search" name="channel" value=(wanted.channel) maxlength="63" placeholder="all" autocomplete="off"; }
-            (moments::field("From", "from", &wanted.from, Some("the oldest"), false))
-            (moments::field("To", "to", &wanted.to, Some("now"), false))
+            label { "Channel" input type="search" name="channel" value=(query.channel) maxlength="63" placeholder="all" autocomplete="off"; }
+            (moments::field("From", "from", &query.from, Some("the oldest"), false))
+            (moments::field("To", "to", &query.to, Some("now"), false))
             button { "Filter" }
         }
         p #times .hint { (moments::HINT) }
@@ -193,17 +193,17 @@ fn changed(event: &Event) -> Markup {
     }
 }
 
-fn pager(wanted: &Wanted, next: Option<EventCursor>) -> Markup {
+fn pager(query: &EventsQuery, next: Option<EventCursor>) -> Markup {
     let link = |after: &str| {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        let fields = [("channel", wanted.channel.as_str()), ("from", &wanted.from), ("to", &wanted.to)];
-        query.extend_pairs(fields).append_pair("after", after);
-        format!("/events?{}", query.finish())
+        let mut serializer = form_urlencoded::Serializer::new(String::new());
+        let fields = [("channel", query.channel.as_str()), ("from", &query.from), ("to", &query.to)];
+        serializer.extend_pairs(fields).append_pair("after", after);
+        format!("/events?{}", serializer.finish())
     };
     html! {
-        @if next.is_some() || !wanted.after.is_empty() {
+        @if next.is_some() || !query.after.is_empty() {
             nav.pager aria-label="Pages of events" {
-                @if !wanted.after.is_empty() { a href=(link("")) { "To the newest events" } }
+                @if !query.after.is_empty() { a href=(link("")) { "To the newest events" } }
                 @if let Some(next) = next { a rel="next" href=(link(&next.to_string())) { "Older events" } }
             }
         }
@@ -217,20 +217,20 @@ mod tests {
     #[test]
     fn a_query_is_read_into_a_filter_and_every_wrong_field_is_named() {
         let now: Timestamp = "2026-11-23T12:00:00Z".parse().unwrap();
-        let wanted = |channel: &str, from: &str, to: &str, after: &str| Wanted {
+        let query = |channel: &str, from: &str, to: &str, after: &str| EventsQuery {
             channel: channel.to_owned(),
             from: from.to_owned(),
             to: to.to_owned(),
             after: after.to_owned(),
         };
-        let read = filter(&wanted(" acme ", "10:00", "2026-11-23 11:00", "12-3"), now, Names::All).unwrap();
+        let read = filter(&query(" acme ", "10:00", "2026-11-23 11:00", "12-3"), now, Names::All).unwrap();
         assert_eq!(read.channel.as_deref(), Some("acme"));
         assert_eq!(read.from, "2026-11-23T10:00:00Z".parse().ok());
         assert_eq!(read.to, "2026-11-23T11:00:00Z".parse().ok());
         assert_eq!(read.after.unwrap().to_string(), "12-3");
-        let all = filter(&wanted("", " ", "", ""), now, Names::All).unwrap();
+        let all = filter(&query("", " ", "", ""), now, Names::All).unwrap();
         assert_eq!((all.channel, all.from, all.to, all.limit), (None, None, None, MOST));
-        let errors = filter(&wanted("A B", "yesterday", "soon", "x"), now, Names::All).unwrap_err();
+        let errors = filter(&query("A B", "yesterday", "soon", "x"), now, Names::All).unwrap_err();
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(fields, ["channel", "from", "to", "after"]);
     }

@@ -21,7 +21,7 @@ const MOST_CHANNELS: usize = 8;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::http) struct Wanted {
+pub(in crate::http) struct NodesQuery {
     /// A part of a limit's name.
     q: String,
     page: usize,
@@ -31,7 +31,7 @@ pub(in crate::http) struct Wanted {
 pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
-    Parameters(wanted): Parameters<Wanted>,
+    Parameters(query): Parameters<NodesQuery>,
 ) -> Result<Page, Problem> {
     let cluster = api.watch.cluster(&api.node.store).await?;
     let running = api.node.running();
@@ -47,11 +47,11 @@ pub(in crate::http) async fn show(
             limits.entry(limit.name.as_str()).or_insert((limit, Vec::new())).1.push(channel.name.as_str());
         }
     }
-    let q = wanted.q.trim();
+    let q = query.q.trim();
     let found: Vec<_> =
         limits.into_iter().filter(|(name, _)| name.contains(q)).map(|(_, limit)| limit).collect();
     let pages = found.len().div_ceil(MOST).max(1);
-    let page = wanted.page.clamp(1, pages);
+    let page = query.page.clamp(1, pages);
     let body = html! {
         h1 { "Nodes and limits" }
         section aria-labelledby="nodes" {

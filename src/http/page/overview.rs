@@ -32,7 +32,7 @@ const NEAR: Duration = Duration::from_hours(12);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::http) struct Wanted {
+pub(in crate::http) struct OverviewQuery {
     /// A part of the name.
     q: String,
     /// `trouble` for the channels that need a look, `unknown` for those with refunds whose outcome is not known.
@@ -45,7 +45,7 @@ pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
     key: FormKey,
-    Parameters(wanted): Parameters<Wanted>,
+    Parameters(query): Parameters<OverviewQuery>,
     Parameters(said): Parameters<Said>,
 ) -> Result<Response, Problem> {
     let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
@@ -55,15 +55,15 @@ pub(in crate::http) async fn show(
     let notice = notice(&api, &said, None, &stops).await?;
     let own: Vec<&ChannelCensus> = census.iter().filter(|one| who.has_channel(&one.channel)).collect();
     let in_trouble = own.iter().filter(|one| has_trouble(one, &cluster)).count();
-    let q = wanted.q.trim();
+    let q = query.q.trim();
     let mut found: Vec<&ChannelCensus> = own
         .iter()
         .copied()
-        .filter(|one| one.channel.contains(q) && is_shown(one, &wanted.show, &cluster))
+        .filter(|one| one.channel.contains(q) && is_shown(one, &query.show, &cluster))
         .collect();
     found.sort_by_cached_key(|one| order(one, &cluster));
     let pages = found.len().div_ceil(MOST).max(1);
-    let page = wanted.page.clamp(1, pages);
+    let page = query.page.clamp(1, pages);
     let shown: Vec<&ChannelCensus> = found.iter().copied().skip((page - 1) * MOST).take(MOST).collect();
     let rows: Vec<(&ChannelCensus, ChannelStatus)> =
         shown.iter().copied().zip(statuses(&api.node, shown.iter().copied())).collect();
@@ -75,7 +75,7 @@ pub(in crate::http) async fn show(
         div #said data-live { @if let Some(notice) = &notice { (notice) } }
         div #everything data-live { (everything(&who, &key, &stops)) }
         div #totals data-live { (totals(&own, in_trouble)) }
-        (filter(q, &wanted.show, own.len()))
+        (filter(q, &query.show, own.len()))
         div #channels data-live {
             @if rows.is_empty() {
                 p.empty {
@@ -84,7 +84,7 @@ pub(in crate::http) async fn show(
                 }
             } @else {
                 (table(&rows, &cluster))
-                (pager(page, pages, found.len(), q, &wanted.show))
+                (pager(page, pages, found.len(), q, &query.show))
             }
         }
     };

@@ -31,7 +31,7 @@ const MOST_WAIT: Duration = Duration::from_secs(40);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::http) struct Wanted {
+pub(in crate::http) struct ProofQuery {
     channel: String,
     from: String,
     to: String,
@@ -41,23 +41,23 @@ pub(in crate::http) struct Wanted {
 pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
-    Parameters(wanted): Parameters<Wanted>,
+    Parameters(query): Parameters<ProofQuery>,
 ) -> Result<Page, Problem> {
-    let channel = wanted.channel.trim();
-    let found = if channel.is_empty() { None } else { Some(prove(&api, &who, &wanted).await?) };
+    let channel = query.channel.trim();
+    let found = if channel.is_empty() { None } else { Some(prove(&api, &who, &query).await?) };
     let body = html! {
         h1 { "Proof" }
         p { "Counts every spent permit of a period again, and compares it with the rule that was in force: what "
-            code { (command(&wanted)) } " says." }
-        (form(&wanted))
+            code { (command(&query)) } " says." }
+        (form(&query))
         @if let Some((period, proofs)) = found { (result(channel, period, &proofs)) }
     };
     Ok(Page::new(Tab::Proof, "Proof", &who, body))
 }
 
 /// The command that proves the same.
-fn command(wanted: &Wanted) -> String {
-    let (channel, from, to) = (wanted.channel.trim(), wanted.from.trim(), wanted.to.trim());
+fn command(query: &ProofQuery) -> String {
+    let (channel, from, to) = (query.channel.trim(), query.from.trim(), query.to.trim());
     // A time of day, or one without a zone, is for the page alone.
     let is_plain = |text: &str| text.is_empty() || !text.contains(':') || When::read(text).is_ok();
     if ChannelName::new(channel).is_err() || !is_plain(from) || !is_plain(to) {
@@ -69,14 +69,14 @@ fn command(wanted: &Wanted) -> String {
     format!("refundd prove{}{}{}", part("channel", channel), part("from", from), part("to", to))
 }
 
-fn form(wanted: &Wanted) -> Markup {
+fn form(query: &ProofQuery) -> Markup {
     let or =
         |text: &str, default: &str| if text.trim().is_empty() { default.to_owned() } else { text.to_owned() };
     html! {
         form.filter action="/proof" {
-            label { "Channel" input type="text" name="channel" value=(wanted.channel) required maxlength="63" autocomplete="off"; }
-            (moments::field("From", "from", &or(&wanted.from, "1h"), None, true))
-            (moments::field("To", "to", &or(&wanted.to, "now"), None, true))
+            label { "Channel" input type="text" name="channel" value=(query.channel) required maxlength="63" autocomplete="off"; }
+            (moments::field("From", "from", &or(&query.from, "1h"), None, true))
+            (moments::field("To", "to", &or(&query.to, "now"), None, true))
             button.primary { "Prove" }
         }
         p #times .hint {
@@ -103,8 +103,8 @@ fn without(problem: &WrongPeriod, name: &str) -> String {
     text.strip_prefix(name).map_or(text.clone(), str::to_owned)
 }
 
-async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Proved>), Problem> {
-    let (from, to) = (wanted.from.trim(), wanted.to.trim());
+async fn prove(api: &Api, who: &Who, query: &ProofQuery) -> Result<(Period, Vec<Proved>), Problem> {
+    let (from, to) = (query.from.trim(), query.to.trim());
     let (store, clocks) = (&api.node.store, api.node.bucket.tolerance());
     let now = store.now().await?;
     let read = |field: &str, text: &str, default: &str| {
@@ -129,7 +129,7 @@ async fn prove(api: &Api, who: &Who, wanted: &Wanted) -> Result<(Period, Vec<Pro
     }
     let busy = "this node makes other proofs; nothing was done, and repeating is safe";
     let one = api.watch.proofs.place_within(who, MOST_WAIT, busy).await?;
-    let (store, channel) = (store.clone(), wanted.channel.trim().to_owned());
+    let (store, channel) = (store.clone(), query.channel.trim().to_owned());
     let is_seen = who.has_channel(&channel);
     // Postgres goes on with a statement that nobody waits for, and no other proof may begin beside it.
     let all = tokio::spawn(async move {

@@ -33,7 +33,7 @@ const MOST: u32 = 100;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(in crate::http) struct Wanted {
+pub(in crate::http) struct RefundsQuery {
     q: String,
 }
 
@@ -41,7 +41,7 @@ pub(in crate::http) struct Wanted {
 pub(in crate::http) async fn find(
     State(api): State<Api>,
     who: Who,
-    Parameters(Wanted { q }): Parameters<Wanted>,
+    Parameters(RefundsQuery { q }): Parameters<RefundsQuery>,
 ) -> Result<Response, Problem> {
     let q = q.trim();
     let found = if q.is_empty() || problem(q).is_some() {

@@ -41,11 +41,11 @@ pub(in crate::http) async fn show(
     State(api): State<Api>,
     who: Who,
     key: FormKey,
-    Parameters(wanted): Parameters<ListQuery>,
+    Parameters(query): Parameters<ListQuery>,
 ) -> Result<Response, Problem> {
-    let channel = in_filter(&api, &who, &wanted.channel).await?;
+    let channel = in_filter(&api, &who, &query.channel).await?;
     let filter =
-        ReviewFilter { channel, channels: who.channels(), after: wanted.after().map(RefundId), most: MOST };
+        ReviewFilter { channel, channels: who.channels(), after: query.after().map(RefundId), most: MOST };
     let census = api.census.read(&api.node, patience(api.census.has_value())).await?;
     let waiting: Vec<(&str, u64)> = census
         .iter()
@@ -85,7 +85,7 @@ pub(in crate::http) async fn show(
             }
         }
         (news("refund"))
-        (filter_form(&wanted.channel, &waiting))
+        (filter_form(&query.channel, &waiting))
         @if refunds.is_empty() {
             p.empty { @if all == 0 { "Nothing waits for a person." } @else { "No more refunds in this list." } }
         } @else if who.may(CallerScope::Review) {
@@ -100,7 +100,7 @@ pub(in crate::http) async fn show(
                 }
             }
         } @else { (list.table(false)) }
-        (wanted.pager("/review", "refunds", refunds.iter().map(|refund| refund.id.0)))
+        (query.pager("/review", "refunds", refunds.iter().map(|refund| refund.id.0)))
     };
     Ok(key.keep(Page::new(Tab::Review, "Review", &who, body).every(EVERY)))
 }

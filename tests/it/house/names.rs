@@ -19,7 +19,6 @@ const SHARED: &[(&str, &str)] = &[
     ("Clock", "the reading of Redis's clock, and the playground's clock of a private server"),
     ("Cluster", "the links to a Redis Cluster, and the whole of all nodes on the page"),
     ("Sentinels", "the addresses of Sentinels, and the playground's private Sentinel servers"),
-    ("Wanted", "the query of one route; each handler has its own, and no other module names it"),
 ];
 
 /// The types that this text declares for other modules.

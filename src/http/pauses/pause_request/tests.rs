@@ -18,9 +18,12 @@ fn a_pause_says_why_and_who_and_how_long_if_it_ends_by_itself() {
     let (reason, by) = ("the bank is down".to_owned(), "ann".to_owned());
     let wanted = read(json!({ "reason": " the bank is down ", "by": "ann", "for_seconds": 7200 }));
     let verb = PauseVerb::Pause { lasts: Some(Duration::from_hours(2)), seen: Seen::Unsaid };
-    assert_eq!(wanted, Ok(Wanted { reason: reason.clone(), by: by.clone(), verb }));
+    assert_eq!(wanted, Ok(PauseRequest { reason: reason.clone(), by: by.clone(), verb }));
     let wanted = read(json!({ "reason": "the bank is down", "by": "ann", "for_seconds": null }));
-    assert_eq!(wanted, Ok(Wanted { reason, by, verb: PauseVerb::Pause { lasts: None, seen: Seen::Unsaid } }));
+    assert_eq!(
+        wanted,
+        Ok(PauseRequest { reason, by, verb: PauseVerb::Pause { lasts: None, seen: Seen::Unsaid } })
+    );
     for (bad, named) in [
         (json!({ "by": "ann" }), vec!["reason"]),
         (json!({ "reason": " ", "by": "ann" }), vec!["reason"]),

@@ -13,9 +13,9 @@ use crate::store::{Seen, SuspendedBy};
 
 const MOST_SECONDS: u64 = 366 * 86_400;
 
-/// What a request wants.
+/// What a request to pause or to resume wants.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::http) struct Wanted {
+pub(in crate::http) struct PauseRequest {
     pub(super) reason: String,
     pub(super) by: String,
     pub(super) verb: PauseVerb,
@@ -35,7 +35,7 @@ pub(super) enum PauseVerb {
     },
 }
 
-impl Wanted {
+impl PauseRequest {
     /// The cause that it begins or ends; `is_one`: of one channel, and not of everything.
     pub(in crate::http) fn cause(&self, is_one: bool) -> SuspendedBy {
         match self.verb {
@@ -46,7 +46,10 @@ impl Wanted {
     }
 }
 
-pub(in crate::http) fn read_pause(object: &Map<String, Value>, who: &Who) -> Result<Wanted, Vec<FieldError>> {
+pub(in crate::http) fn read_pause(
+    object: &Map<String, Value>,
+    who: &Who,
+) -> Result<PauseRequest, Vec<FieldError>> {
     let mut wrong = unknown_fields(object, &["reason", "for_seconds", "by", "seen"]);
     let reason = of_a_person(object, "reason", 400, "why; others will ask", &mut wrong);
     let by = actor(object, who, &mut wrong);
@@ -65,7 +68,7 @@ pub(in crate::http) fn read_pause(object: &Map<String, Value>, who: &Who) -> Res
         _ => read_seen(object, ", or \"none\"", &mut wrong).map_or(Seen::Unsaid, Seen::Since),
     };
     if wrong.is_empty() {
-        Ok(Wanted { reason, by, verb: PauseVerb::Pause { lasts, seen } })
+        Ok(PauseRequest { reason, by, verb: PauseVerb::Pause { lasts, seen } })
     } else {
         Err(wrong)
     }
@@ -89,7 +92,7 @@ pub(in crate::http) fn read_resume(
     object: &Map<String, Value>,
     who: &Who,
     is_one: bool,
-) -> Result<Wanted, Vec<FieldError>> {
+) -> Result<PauseRequest, Vec<FieldError>> {
     let fields: &[&str] = if is_one { &["lift", "reason", "by", "seen"] } else { &["reason", "by", "seen"] };
     let mut wrong = unknown_fields(object, fields);
     let reason = match object.get("reason") {
@@ -114,7 +117,7 @@ pub(in crate::http) fn read_resume(
     };
     let seen = read_seen(object, "", &mut wrong);
     if wrong.is_empty() {
-        Ok(Wanted { reason, by: who, verb: PauseVerb::End { by, seen } })
+        Ok(PauseRequest { reason, by: who, verb: PauseVerb::End { by, seen } })
     } else {
         Err(wrong)
     }
