@@ -26,7 +26,6 @@ mod group_committer;
 mod guard;
 mod health;
 mod json;
-mod kept;
 mod log_throttle;
 mod look;
 mod moving;
@@ -44,6 +43,7 @@ pub mod routes;
 mod save;
 mod scrape;
 pub mod server;
+mod shared_read;
 mod who;
 
 use std::fmt;

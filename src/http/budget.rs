@@ -81,7 +81,7 @@ impl ReservedBytes {
 
     /// These bytes; they stay reserved while any part of them lives.
     pub(super) fn keep(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
-        Bytes::from_owner(Kept { bytes, _reserved: self })
+        Bytes::from_owner(BytesOwner { bytes, _reserved: self })
     }
 }
 
@@ -109,12 +109,12 @@ impl ReservedUnits {
     }
 }
 
-struct Kept<B> {
+struct BytesOwner<B> {
     bytes: B,
     _reserved: ReservedBytes,
 }
 
-impl<B: AsRef<[u8]>> AsRef<[u8]> for Kept<B> {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for BytesOwner<B> {
     fn as_ref(&self) -> &[u8] {
         self.bytes.as_ref()
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
 use super::Problem;
-use super::kept::Kept;
+use super::shared_read::SharedRead;
 use crate::desk::{self, forecasts::Measured, fresh::with_suspensions};
 use crate::lock::Lock;
 use crate::node::Node;
@@ -31,7 +31,7 @@ const TOO_OLD: Duration = Duration::from_mins(10);
 #[derive(Debug, Default)]
 pub(super) struct CensusCache {
     /// How the last count ended.
-    tried: Arc<Kept<Result<(), CountFailure>>>,
+    tried: Arc<SharedRead<Result<(), CountFailure>>>,
     good: Arc<StdMutex<Option<GoodCount>>>,
     suspended: Mutex<Option<LastSuspended>>,
 }

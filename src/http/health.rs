@@ -18,7 +18,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::kept::Kept;
+use super::shared_read::SharedRead;
 use super::{Api, Json, Problem, Who};
 use crate::logs::chain;
 use crate::node::Node;
@@ -30,7 +30,7 @@ const SHARED_FOR: Duration = Duration::from_secs(1);
 
 /// The last ping of Postgres: why Postgres is not fit for work, or `None`.
 #[derive(Debug, Default)]
-pub(super) struct Ping(Arc<Kept<Option<Unfit>>>);
+pub(super) struct Ping(Arc<SharedRead<Option<Unfit>>>);
 
 /// The problem for callers, and the reason for those who may see it.
 #[derive(Debug, Clone)]

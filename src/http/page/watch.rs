@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use super::super::kept::Kept;
 use super::super::request_places::RequestPlaces;
+use super::super::shared_read::SharedRead;
 use super::super::{Api, Problem, find};
 use super::limit_bars::{LimitBars, MINUTES};
 use crate::caller::Names;
@@ -80,10 +80,10 @@ pub(super) struct LimitMinutes {
 /// The shared reads of one node.
 #[derive(Debug)]
 pub(in crate::http) struct Watch {
-    cluster: Arc<Kept<Cluster>>,
-    channels: Shelf<Minutes>,
+    cluster: Arc<SharedRead<Cluster>>,
+    channels: ReadsByName<Minutes>,
     /// By the refund's id and version and by what suspends its channel, so that a change of them is read at once.
-    stories: Shelf<StoryRead>,
+    stories: ReadsByName<StoryRead>,
     one_at_a_time: Arc<tokio::sync::Mutex<()>>,
     /// Proofs may read millions of permits: one at a time.
     pub(super) proofs: RequestPlaces,
@@ -93,9 +93,9 @@ impl Default for Watch {
     fn default() -> Self {
         let one_at_a_time = Arc::default();
         Watch {
-            cluster: Arc::new(Kept::beside(Arc::clone(&one_at_a_time))),
-            channels: Shelf::default(),
-            stories: Shelf::default(),
+            cluster: Arc::new(SharedRead::beside(Arc::clone(&one_at_a_time))),
+            channels: ReadsByName::default(),
+            stories: ReadsByName::default(),
             one_at_a_time,
             proofs: RequestPlaces::new(1),
         }
@@ -118,12 +118,12 @@ impl Watch {
         channel: &str,
         limits: &[Arc<Limit>],
     ) -> Result<Arc<Minutes>, Problem> {
-        let kept = self.channels.kept(channel, &self.one_at_a_time);
+        let shared = self.channels.named(channel, &self.one_at_a_time);
         let watched = self.watched();
         let (store, channel, limits) = (store.clone(), channel.to_owned(), limits.to_vec());
-        let patience = patience(kept.has_value());
+        let patience = patience(shared.has_value());
         let read = || async move { Ok(read_minutes(&store, &channel, &limits).await?) };
-        kept.read(read, move |_, took| rest_after(took, watched), patience).await
+        shared.read(read, move |_, took| rest_after(took, watched), patience).await
     }
 
     /// The story of a refund.
@@ -131,12 +131,12 @@ impl Watch {
         let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
         let suspended = suspensions_of(&census, refund.channel.as_str());
         let key = format!("{}@{} {suspended}", refund.id, refund.version);
-        let kept = self.stories.kept(&key, &self.one_at_a_time);
+        let shared = self.stories.named(&key, &self.one_at_a_time);
         let watched = self.watched();
         let (api, refund) = (api.clone(), refund.clone());
-        let patience = patience(kept.has_value());
+        let patience = patience(shared.has_value());
         let read = || async move { read_story(&api, refund, &census).await };
-        kept.read(read, move |_, took| rest_after(took, watched), patience).await
+        shared.read(read, move |_, took| rest_after(took, watched), patience).await
     }
 
     /// How many channels and refunds somebody looks at.
@@ -145,24 +145,24 @@ impl Watch {
     }
 }
 
-/// Kept values of one kind by name. The one that was used longest ago makes room for a new one.
+/// Shared reads of one kind by name. The one that was used longest ago makes room for a new one.
 #[derive(Debug)]
-struct Shelf<T>(Mutex<HashMap<String, Watched<T>>>);
+struct ReadsByName<T>(Mutex<HashMap<String, Watched<T>>>);
 
 #[derive(Debug)]
 struct Watched<T> {
-    kept: Arc<Kept<T>>,
+    read: Arc<SharedRead<T>>,
     used: Instant,
 }
 
-impl<T> Default for Shelf<T> {
+impl<T> Default for ReadsByName<T> {
     fn default() -> Self {
-        Shelf(Mutex::default())
+        ReadsByName(Mutex::default())
     }
 }
 
-impl<T> Shelf<T> {
-    fn kept(&self, name: &str, one_at_a_time: &Arc<tokio::sync::Mutex<()>>) -> Arc<Kept<T>> {
+impl<T> ReadsByName<T> {
+    fn named(&self, name: &str, one_at_a_time: &Arc<tokio::sync::Mutex<()>>) -> Arc<SharedRead<T>> {
         let mut all = self.0.locked();
         if !all.contains_key(name) && all.len() >= MOST_KEPT {
             let oldest = all.iter().min_by_key(|(_, watched)| watched.used);
@@ -170,11 +170,13 @@ impl<T> Shelf<T> {
                 all.remove(&name);
             }
         }
-        let new =
-            || Watched { kept: Arc::new(Kept::beside(Arc::clone(one_at_a_time))), used: Instant::now() };
+        let new = || Watched {
+            read: Arc::new(SharedRead::beside(Arc::clone(one_at_a_time))),
+            used: Instant::now(),
+        };
         let watched = all.entry(name.to_owned()).or_insert_with(new);
         watched.used = Instant::now();
-        Arc::clone(&watched.kept)
+        Arc::clone(&watched.read)
     }
 
     /// How many of them somebody looked at lately.
@@ -271,12 +273,12 @@ mod tests {
 
     #[test]
     fn the_channel_that_was_watched_longest_ago_makes_room() {
-        let (shelf, lock) = (Shelf::<()>::default(), Arc::default());
-        let first = shelf.kept("first", &lock);
+        let (reads, lock) = (ReadsByName::<()>::default(), Arc::default());
+        let first = reads.named("first", &lock);
         for nth in 0..MOST_KEPT {
-            shelf.kept(&format!("c{nth}"), &lock);
+            reads.named(&format!("c{nth}"), &lock);
         }
-        assert_eq!(shelf.watched(), MOST_KEPT);
-        assert!(!Arc::ptr_eq(&first, &shelf.kept("first", &lock)), "the first channel was kept");
+        assert_eq!(reads.watched(), MOST_KEPT);
+        assert!(!Arc::ptr_eq(&first, &reads.named("first", &lock)), "the first channel was kept");
     }
 }

@@ -1,4 +1,4 @@
-//! A kept value: the result of a costly read, which all callers share for a while.
+//! A shared read: the result of a costly read, which all callers share for a while.
 //!
 //! One read is under way at a time. It goes on when its callers have left: otherwise a read that outlasts a caller's
 //! patience would begin again and again, and no caller would ever see a result. A failure is kept too, so that all
@@ -20,7 +20,7 @@ type Value<T> = Result<Arc<T>, Problem>;
 
 /// The last value of one kind.
 #[derive(Debug)]
-pub(super) struct Kept<T> {
+pub(super) struct SharedRead<T> {
     last: Mutex<Option<Last<T>>>,
     /// Values that share this lock are read one after the other.
     one_at_a_time: Arc<tokio::sync::Mutex<()>>,
@@ -32,16 +32,16 @@ struct Last<T> {
     good_until: Instant,
 }
 
-impl<T> Default for Kept<T> {
+impl<T> Default for SharedRead<T> {
     fn default() -> Self {
-        Kept::beside(Arc::default())
+        SharedRead::beside(Arc::default())
     }
 }
 
-impl<T> Kept<T> {
+impl<T> SharedRead<T> {
     /// A value that is read while no other value of this lock is.
     pub(super) fn beside(one_at_a_time: Arc<tokio::sync::Mutex<()>>) -> Self {
-        Kept { last: Mutex::default(), one_at_a_time }
+        SharedRead { last: Mutex::default(), one_at_a_time }
     }
 
     /// Whether an earlier read succeeded.
@@ -59,7 +59,7 @@ impl<T> Kept<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Kept<T> {
+impl<T: Send + Sync + 'static> SharedRead<T> {
     /// The value, read now or a moment ago. If the read takes longer than `patience`, the last value. `rest` says how long
     /// to keep a value whose read took a time.
     ///
@@ -77,16 +77,16 @@ impl<T: Send + Sync + 'static> Kept<T> {
         if let Some(value) = self.fresh() {
             return value;
         }
-        let kept = Arc::clone(self);
+        let shared = Arc::clone(self);
         let reading = tokio::spawn(async move {
-            let _guard = kept.one_at_a_time.lock().await;
-            if let Some(read_meanwhile) = kept.fresh() {
+            let _guard = shared.one_at_a_time.lock().await;
+            if let Some(read_meanwhile) = shared.fresh() {
                 return read_meanwhile;
             }
             let began = Instant::now();
             let value = read().await.map(Arc::new);
             let rest = value.as_ref().map_or(FAILURE, |value| rest(value, began.elapsed()));
-            *kept.last.locked() = Some(Last { value: value.clone(), good_until: Instant::now() + rest });
+            *shared.last.locked() = Some(Last { value: value.clone(), good_until: Instant::now() + rest });
             value
         });
         match timeout(patience, reading).await {
@@ -114,7 +114,7 @@ mod tests {
     #[tokio::test]
     async fn concurrent_callers_share_one_read_even_a_failed_one() {
         for outcome in [Ok(7), Err(Problem::outage())] {
-            let kept = Arc::new(Kept::default());
+            let shared = Arc::new(SharedRead::default());
             let reads = Arc::new(AtomicUsize::new(0));
             let ask = || {
                 let (reads, outcome) = (Arc::clone(&reads), outcome.clone());
@@ -122,7 +122,7 @@ mod tests {
                     reads.fetch_add(1, Ordering::Relaxed);
                     outcome
                 };
-                kept.read(read, |_, _| LONG, LONG)
+                shared.read(read, |_, _| LONG, LONG)
             };
             let (first, second) = tokio::join!(ask(), ask());
             assert_eq!((first.is_ok(), second.is_ok()), (outcome.is_ok(), outcome.is_ok()));
@@ -132,17 +132,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_read_goes_on_when_patience_ends() {
-        let kept = Arc::new(Kept::default());
+        let shared = Arc::new(SharedRead::default());
         let go_on = Arc::new(Notify::new());
         let wait = Arc::clone(&go_on);
         let slow = || async move {
             wait.notified().await;
             Ok(7)
         };
-        let impatient = kept.read(slow, |_, _| LONG, Duration::from_millis(1)).await;
+        let impatient = shared.read(slow, |_, _| LONG, Duration::from_millis(1)).await;
         assert_eq!(impatient.unwrap_err().status(), StatusCode::SERVICE_UNAVAILABLE);
         go_on.notify_one();
-        let patient = kept.read(|| async { Err(Problem::internal()) }, |_, _| LONG, LONG).await;
+        let patient = shared.read(|| async { Err(Problem::internal()) }, |_, _| LONG, LONG).await;
         assert_eq!(patient, Ok(Arc::new(7)), "the slow read was thrown away");
     }
 }
