@@ -96,17 +96,18 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let seen = Arc::new(Seen { certificates: Mutex::default(), provider: Arc::clone(&provider) });
+    let recorder =
+        Arc::new(CertificateRecorder { certificates: Mutex::default(), provider: Arc::clone(&provider) });
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::clone(&seen) as Arc<dyn ServerCertVerifier>)
+        .with_custom_certificate_verifier(Arc::clone(&recorder) as Arc<dyn ServerCertVerifier>)
         .with_no_client_auth();
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let name = ServerName::try_from(host).map_err(io::Error::other)?;
     let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-    let certificates = std::mem::take(&mut *seen.certificates.locked());
+    let certificates = std::mem::take(&mut *recorder.certificates.locked());
     match shaken {
         // A server that demands a certificate of ours has shown its own before it hangs up.
         Err(error) if certificates.is_empty() => Err(error),
@@ -116,12 +117,12 @@ where
 
 /// Notes the certificates of a handshake, and lets every server pass: nothing is sent to it.
 #[derive(Debug)]
-struct Seen {
+struct CertificateRecorder {
     certificates: Mutex<Vec<CertificateDer<'static>>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Seen {
+impl ServerCertVerifier for CertificateRecorder {
     fn verify_server_cert(
         &self,
         own: &CertificateDer<'_>,

@@ -6,13 +6,13 @@ use std::time::Duration;
 /// The estimate for one repeated step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
-    /// The smoothed values, in seconds.
-    seen: Option<Seen>,
+    /// In seconds.
+    smoothed: Option<Smoothed>,
     samples: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Seen {
+struct Smoothed {
     mean: f64,
     deviation: f64,
 }
@@ -22,32 +22,34 @@ impl Estimate {
     pub fn learn(&mut self, took: Duration) {
         let took = took.as_secs_f64();
         self.samples = self.samples.saturating_add(1);
-        self.seen = Some(self.seen.map_or(Seen { mean: took, deviation: took / 2.0 }, |seen| {
-            let off = took - seen.mean;
-            Seen {
-                mean: seen.mean + off / 8.0,
-                deviation: seen.deviation + (off.abs() - seen.deviation) / 4.0,
-            }
-        }));
+        self.smoothed =
+            Some(self.smoothed.map_or(Smoothed { mean: took, deviation: took / 2.0 }, |smoothed| {
+                let off = took - smoothed.mean;
+                Smoothed {
+                    mean: smoothed.mean + off / 8.0,
+                    deviation: smoothed.deviation + (off.abs() - smoothed.deviation) / 4.0,
+                }
+            }));
     }
 
     /// The duration to plan with; the step seldom takes longer. `None` before the first measurement.
     pub fn expected(&self) -> Option<Duration> {
-        self.seen.map(|seen| Duration::from_secs_f64(4.0f64.mul_add(seen.deviation, seen.mean)))
+        self.smoothed
+            .map(|smoothed| Duration::from_secs_f64(4.0f64.mul_add(smoothed.deviation, smoothed.mean)))
     }
 
     /// The smoothed mean; `None` before the first measurement.
     pub fn mean(&self) -> Option<Duration> {
-        self.seen.map(|seen| Duration::from_secs_f64(seen.mean))
+        self.smoothed.map(|smoothed| Duration::from_secs_f64(smoothed.mean))
     }
 
     /// The smoothed deviation; `None` before the eighth measurement. It starts at half of the first duration, and the
     /// first few values still show that start.
     pub fn deviation(&self) -> Option<Duration> {
         const ENOUGH: u32 = 8;
-        self.seen
+        self.smoothed
             .filter(|_| self.samples >= ENOUGH)
-            .map(|seen| Duration::from_secs_f64(seen.deviation.max(0.0)))
+            .map(|smoothed| Duration::from_secs_f64(smoothed.deviation.max(0.0)))
     }
 }
 
