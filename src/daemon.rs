@@ -35,7 +35,7 @@ use crate::http::access::Access;
 use crate::lock::Lock;
 use crate::metrics::Metrics;
 use crate::node::{Node, NodeState};
-use crate::notify::{Notifier, Patience};
+use crate::notify::{LeasePatience, Notifier};
 use crate::recovery::{Keep, Recovery};
 use crate::refund::ChannelName;
 use crate::settler::Settler;
@@ -200,7 +200,7 @@ impl Daemon {
         start.spawn("recovery", Recovery::new(node(), self.wake_ups.clone(), keep).run());
         start.spawn("publisher", Publisher::new(node(), Arc::clone(&self.publishing)).run());
         if let Some(webhook) = webhook {
-            start.spawn("notify", Notifier::new(node(), webhook, Patience::default()).run());
+            start.spawn("notify", Notifier::new(node(), webhook, LeasePatience::default()).run());
         }
     }
 

@@ -202,12 +202,12 @@ pub struct LedgerCount {
     pub server: ServerId,
     /// When Redis told this node to restore the count, in us of Redis's time, if only the node that was told last may do so.
     pub told_us: Option<i64>,
-    pub history: Vec<Past>,
+    pub history: Vec<SpentGroup>,
 }
 
 /// A group of spent permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Past {
+pub struct SpentGroup {
     /// When the last of the permits opened, by the clock of the Redis that granted them.
     pub at_us: i64,
     pub count: i64,

@@ -25,7 +25,7 @@ use crate::node::{Node, jittered};
 use crate::store::{Change, StoreError};
 
 use reading::Read;
-pub use receiver::Patience;
+pub use receiver::LeasePatience;
 use receiver::Receiver;
 use window::Window;
 
@@ -34,7 +34,7 @@ use window::Window;
 pub struct Notifier {
     node: Node,
     webhook: Arc<Webhook>,
-    patience: Patience,
+    patience: LeasePatience,
     /// Whether Postgres fails.
     store: Failing,
     receiver: Receiver,
@@ -73,7 +73,7 @@ impl Notifier {
     /// How often the journal is read when it had nothing new. A node without the lease asks for it half as often.
     const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-    pub fn new(node: Node, webhook: Webhook, patience: Patience) -> Self {
+    pub fn new(node: Node, webhook: Webhook, patience: LeasePatience) -> Self {
         let webhook = Arc::new(webhook);
         Notifier { node, webhook, patience, store: Failing::default(), receiver: Receiver::default() }
     }
@@ -148,7 +148,7 @@ impl Notifier {
 
     /// Whether to give the lease back for now. The first time is logged, until a message is delivered again.
     fn leaves_to_others(&mut self, window: &Window) -> bool {
-        let Patience { keeps, rests } = self.patience;
+        let LeasePatience { keeps, rests } = self.patience;
         let leaves = self.receiver.may_be_better_elsewhere(keeps, window.delivered_early(), Instant::now());
         if leaves {
             let host = self.webhook.host();

@@ -22,7 +22,7 @@ use crate::crash;
 use crate::limiter::{Limit, Supply};
 use crate::logs::{chain, millis};
 use crate::node::slots::Slot;
-use crate::node::suspended::Leave;
+use crate::node::suspended::Clearance;
 use crate::node::suspending::BankRefusal;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
@@ -73,13 +73,13 @@ impl Work for Inquiries {
         until: Option<Instant>,
     ) -> Result<Take, BucketError> {
         let order = Order { want, low_water: 0, lead_time: self.lead_time(), until };
-        let yields = match node.suspensions.leave(&channel.name, Purpose::Send) {
-            Leave::Free if node.status_report.bank_of(&channel.name).unreachable.is_some() => {
+        let yields = match node.suspensions.clearance(&channel.name, Purpose::Send) {
+            Clearance::Free if node.status_report.bank_of(&channel.name).unreachable.is_some() => {
                 Yield::ToActiveSends
             }
-            Leave::Free => Yield::ToSends,
+            Clearance::Free => Yield::ToSends,
             // Refunds that the breaker keeps in their bucket would hold back the inquiries that are to clear up its cause.
-            Leave::Probe(_) | Leave::ProbeIsDue | Leave::Suspended(_) => Yield::Never,
+            Clearance::Probe(_) | Clearance::ProbeIsDue | Clearance::Suspended(_) => Yield::Never,
         };
         node.bucket.take_inquiries(channel, order, yields).await
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::{ChannelWorker, Next, Work};
 use crate::logs::chain;
 use crate::node::jittered;
-use crate::node::suspended::Leave;
+use crate::node::suspended::Clearance;
 
 /// How many refunds the next take may take.
 #[derive(Debug, Clone, Copy)]
@@ -25,14 +25,14 @@ impl<W: Work> ChannelWorker<W> {
     pub(super) async fn permission(&mut self) -> Permission {
         let name = &self.channel.name;
         self.probe = None;
-        match self.node.suspensions.leave(name, W::PURPOSE) {
-            Leave::Free => Permission::All,
-            Leave::Suspended(_) => Permission::None(Next::Now),
-            Leave::Probe(until) => {
+        match self.node.suspensions.clearance(name, W::PURPOSE) {
+            Clearance::Free => Permission::All,
+            Clearance::Suspended(_) => Permission::None(Next::Now),
+            Clearance::Probe(until) => {
                 self.probe = Some(until);
                 Permission::One
             }
-            Leave::ProbeIsDue => {
+            Clearance::ProbeIsDue => {
                 // The end by this node's clock comes before the end by Postgres's.
                 let began = Instant::now();
                 let span = self.channel.breaker.unwrap_or_default().probe;

@@ -40,7 +40,7 @@ impl Failure {
 
 /// What an answer to a send says about its channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Says {
+pub enum BreakerInput {
     Failed(Failure),
     /// The bank answered, and not with one of these failures.
     Answered,
@@ -48,22 +48,22 @@ pub enum Says {
     Nothing,
 }
 
-impl Says {
+impl BreakerInput {
     #[must_use]
-    pub fn of(answer: &Answer, is_resend: bool) -> Says {
+    pub fn of(answer: &Answer, is_resend: bool) -> BreakerInput {
         match &answer.outcome {
             // The bank knows the key from an earlier send, and says so.
-            Outcome::Rejected | Outcome::Conflict if is_resend => Says::Nothing,
+            Outcome::Rejected | Outcome::Conflict if is_resend => BreakerInput::Nothing,
             // So may a rule of the channel. Without a rule it is a proxy's page, or an answer about another refund.
-            Outcome::Review if is_resend && answer.code == Code::ChannelRule => Says::Nothing,
-            Outcome::Rejected => Says::Failed(Failure::Rejected),
-            Outcome::Unknown | Outcome::Conflict | Outcome::Review => Says::Failed(Failure::Unknown),
+            Outcome::Review if is_resend && answer.code == Code::ChannelRule => BreakerInput::Nothing,
+            Outcome::Rejected => BreakerInput::Failed(Failure::Rejected),
+            Outcome::Unknown | Outcome::Conflict | Outcome::Review => BreakerInput::Failed(Failure::Unknown),
             Outcome::Succeeded
             | Outcome::Accepted
             | Outcome::NotExecuted
             | Outcome::SlowDown { .. }
-            | Outcome::Unauthorised => Says::Answered,
-            Outcome::HandedBack => Says::Nothing,
+            | Outcome::Unauthorised => BreakerInput::Answered,
+            Outcome::HandedBack => BreakerInput::Nothing,
         }
     }
 }
@@ -87,14 +87,14 @@ impl Breakers {
         &self,
         channel: &ChannelName,
         breaker: &Breaker,
-        says: Says,
+        input: BreakerInput,
         began: Instant,
     ) -> Option<(Failure, u32)> {
         let mut rows = self.0.locked();
-        let failure = match says {
-            Says::Nothing => return None,
+        let failure = match input {
+            BreakerInput::Nothing => return None,
             // The usual case: a channel without a count stays without one.
-            Says::Answered => {
+            BreakerInput::Answered => {
                 if let Some(row) =
                     rows.get_mut(channel).filter(|row| row.not_before.is_none_or(|at| began >= at))
                 {
@@ -102,7 +102,7 @@ impl Breakers {
                 }
                 return None;
             }
-            Says::Failed(failure) => failure,
+            BreakerInput::Failed(failure) => failure,
         };
         let row = rows.entry(channel.clone()).or_default();
         if row.not_before.is_some_and(|at| began < at) {
@@ -132,19 +132,19 @@ mod tests {
     }
 
     /// What the answer to a first send says if it has this outcome.
-    fn says(outcome: &Outcome) -> Says {
-        Says::of(&Answer::new(outcome.clone(), Code::Unmapped, ""), false)
+    fn input(outcome: &Outcome) -> BreakerInput {
+        BreakerInput::of(&Answer::new(outcome.clone(), Code::Unmapped, ""), false)
     }
 
     /// The trips of these outcomes of first sends, each with its place from 1.
     fn trips(outcomes: &[Outcome]) -> Vec<(usize, Failure, u32)> {
-        trips_of(outcomes.iter().map(says))
+        trips_of(outcomes.iter().map(input))
     }
 
-    fn trips_of(said: impl Iterator<Item = Says>) -> Vec<(usize, Failure, u32)> {
+    fn trips_of(said: impl Iterator<Item = BreakerInput>) -> Vec<(usize, Failure, u32)> {
         let (breakers, breaker) =
             (Breakers::default(), Breaker { rejected: 3, unknown: 2, ..Breaker::default() });
-        let noted = said.map(|says| breakers.note(&acme(), &breaker, says, Instant::now()));
+        let noted = said.map(|input| breakers.note(&acme(), &breaker, input, Instant::now()));
         (1..).zip(noted).filter_map(|(nth, trip)| trip.map(|(kind, times)| (nth, kind, times))).collect()
     }
 
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn a_resend_that_the_bank_refuses_neither_counts_nor_begins_the_count_anew() {
-        let resend = |outcome, code| Says::of(&Answer::new(outcome, code, ""), true);
-        let (failed, lost) = (says(&Outcome::Rejected), says(&Outcome::Unknown));
+        let resend = |outcome, code| BreakerInput::of(&Answer::new(outcome, code, ""), true);
+        let (failed, lost) = (input(&Outcome::Rejected), input(&Outcome::Unknown));
         for refused in [
             resend(Outcome::Conflict, Code::BankTrouble),
             resend(Outcome::Rejected, Code::Rejected),
@@ -205,10 +205,10 @@ mod tests {
         let (breakers, breaker) = (Breakers::default(), Breaker { unknown: 1, ..Breaker::default() });
         let before = Instant::now();
         breakers.start_anew(&acme());
-        assert_eq!(breakers.note(&acme(), &breaker, says(&Outcome::Unknown), before), None);
+        assert_eq!(breakers.note(&acme(), &breaker, input(&Outcome::Unknown), before), None);
         let after = Instant::now();
         assert_eq!(
-            breakers.note(&acme(), &breaker, says(&Outcome::Unknown), after),
+            breakers.note(&acme(), &breaker, input(&Outcome::Unknown), after),
             Some((Failure::Unknown, 1))
         );
     }

@@ -61,7 +61,7 @@ impl Causes {
 
 /// What a channel worker may do now, as far as this node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leave {
+pub enum Clearance {
     Free,
     /// Send one refund as a probe; this node reserved it until then.
     Probe(Instant),
@@ -213,23 +213,23 @@ impl Suspensions {
     }
 
     /// What a channel worker may do now.
-    pub fn leave(&self, channel: &ChannelName, purpose: Purpose) -> Leave {
+    pub fn clearance(&self, channel: &ChannelName, purpose: Purpose) -> Clearance {
         let known = self.causes_of.borrow();
         let now = Instant::now();
         let own = known.get(&Some(channel.to_string())).cloned().unwrap_or_default();
         let all = known.get(&None).and_then(Causes::until);
         let until = [all, own.until()].into_iter().flatten().filter(|until| until.holds(now));
         if let Some(until) = until.reduce(Until::later) {
-            return Leave::Suspended(until);
+            return Clearance::Suspended(until);
         }
         if let (Purpose::Send, Some(at)) = (purpose, own.unwritten.tripped_until().filter(|at| *at > now)) {
-            return Leave::Suspended(Until::At(at));
+            return Clearance::Suspended(Until::At(at));
         }
         match (purpose, own.probe_at, own.reserved.filter(|until| *until > now)) {
-            (Purpose::Inquire, _, _) | (Purpose::Send, None, _) => Leave::Free,
-            (Purpose::Send, Some(_), Some(until)) => Leave::Probe(until),
-            (Purpose::Send, Some(at), None) if at > now => Leave::Suspended(Until::At(at)),
-            (Purpose::Send, Some(_), None) => Leave::ProbeIsDue,
+            (Purpose::Inquire, _, _) | (Purpose::Send, None, _) => Clearance::Free,
+            (Purpose::Send, Some(_), Some(until)) => Clearance::Probe(until),
+            (Purpose::Send, Some(at), None) if at > now => Clearance::Suspended(Until::At(at)),
+            (Purpose::Send, Some(_), None) => Clearance::ProbeIsDue,
         }
     }
 
@@ -283,10 +283,10 @@ impl Suspensions {
         let mut changes = self.causes_of.subscribe();
         loop {
             changes.mark_unchanged();
-            let wait = match self.leave(channel, purpose) {
-                Leave::Free | Leave::Probe(_) | Leave::ProbeIsDue => return,
-                Leave::Suspended(Until::At(at)) => at.saturating_duration_since(Instant::now()),
-                Leave::Suspended(Until::Ended) => Duration::MAX,
+            let wait = match self.clearance(channel, purpose) {
+                Clearance::Free | Clearance::Probe(_) | Clearance::ProbeIsDue => return,
+                Clearance::Suspended(Until::At(at)) => at.saturating_duration_since(Instant::now()),
+                Clearance::Suspended(Until::Ended) => Duration::MAX,
             };
             tokio::select! {
                 _ = changes.changed() => {}

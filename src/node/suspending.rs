@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::breakers::{Failure, Says};
+use super::breakers::{BreakerInput, Failure};
 use super::suspended::{NotedRefusal, Refused, Until};
 use super::{Node, jittered};
 use crate::bank::outcome::for_the_log;
@@ -185,8 +185,8 @@ impl Node {
     ) {
         let Some(breaker) = &channel.breaker else { return };
         let name = &channel.name;
-        let says = Says::of(answer, is_resend);
-        if let Some((failure, times)) = self.breakers.note(name, breaker, says, began) {
+        let input = BreakerInput::of(answer, is_resend);
+        if let Some((failure, times)) = self.breakers.note(name, breaker, input, began) {
             let message = for_the_log(answer.code, &answer.message);
             Box::pin(self.trip(channel, failure, times, breaker.probe, message)).await;
         }
@@ -222,11 +222,11 @@ impl Node {
     pub async fn note_probe(&self, channel: &Channel, answer: &Answer, is_resend: bool, reserved: Instant) {
         let name = &channel.name;
         let Answer { outcome, message, .. } = answer;
-        match Says::of(answer, is_resend) {
+        match BreakerInput::of(answer, is_resend) {
             // The bank was not probed: the reservation is still good. A resend that the bank refused is not sent again,
             // so there is an end to them.
-            Says::Nothing => self.suspensions.reserve_probe(name, reserved),
-            Says::Answered if matches!(outcome, Outcome::Succeeded | Outcome::Accepted) => {
+            BreakerInput::Nothing => self.suspensions.reserve_probe(name, reserved),
+            BreakerInput::Answered if matches!(outcome, Outcome::Succeeded | Outcome::Accepted) => {
                 match self.store.end_breaker(name, &self.name).await {
                     Ok(is_ended) => {
                         self.breakers.start_anew(name);
@@ -241,7 +241,7 @@ impl Node {
                     ),
                 }
             }
-            Says::Failed(_) | Says::Answered => tracing::warn!(
+            BreakerInput::Failed(_) | BreakerInput::Answered => tracing::warn!(
                 channel.name = %name, outcome = outcome.as_str(),
                 "A probe of channel `{name}` failed, and its breaker keeps it suspended: {}",
                 for_the_log(answer.code, message),

@@ -9,14 +9,14 @@ use crate::node::jittered;
 
 /// How long a node that can deliver nothing keeps the lease, and for how long it then leaves the lease to other nodes.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct LeasePatience {
     pub keeps: Duration,
     pub rests: Duration,
 }
 
-impl Default for Patience {
+impl Default for LeasePatience {
     fn default() -> Self {
-        Patience { keeps: Duration::from_mins(1), rests: Duration::from_secs(30) }
+        LeasePatience { keeps: Duration::from_mins(1), rests: Duration::from_secs(30) }
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_node_gives_the_lease_back_if_nothing_reaches_the_receiver_or_more_than_one_message_is_refused() {
-        let (keeps, now) = (Patience::default().keeps, Instant::now());
+        let (keeps, now) = (LeasePatience::default().keeps, Instant::now());
         let later = now + keeps;
         let after = |answers: &[(bool, bool)]| {
             let mut receiver = Receiver::default();

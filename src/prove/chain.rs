@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub use bytes::{Hash, LINE, SEAL, SealedColumn, digest};
 pub use findings::{ChainFault, ChainFinding, ChainHead, ChannelChain};
 pub use kept::{DroppedMonth, KeptMonths};
-use repeats::Repeats;
+use repeats::RepeatingSeals;
 
 /// A line of the journal as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub struct Walk {
     heads: Vec<LoggedHead>,
     /// The first line of each channel that stands behind its last seal.
     behind: BTreeMap<String, i64>,
-    repeats: BTreeMap<String, Repeats>,
+    repeats: BTreeMap<String, RepeatingSeals>,
     /// All lines up to this id were compared.
     compared_to: i64,
     /// When the last of the seals so far was made.

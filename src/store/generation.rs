@@ -11,7 +11,7 @@ use sqlx::postgres::PgRow;
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
 use super::{Doing, Store, StoreError, micros};
-use crate::limiter::{Forgotten, LedgerCount, Limit, Past, Permit, ServerId};
+use crate::limiter::{Forgotten, LedgerCount, Limit, Permit, ServerId, SpentGroup};
 use crate::refund::LimitName;
 
 // Begins a generation after a new rule or a lost count: permits that were granted before and not claimed become void.
@@ -209,7 +209,7 @@ impl Store {
             furthest_us: furthest,
         );
         let rows = query.all(&self.db.patient()).await.doing("read the ledger of permits")?;
-        let past = |row: &PgRow| Past {
+        let past = |row: &PgRow| SpentGroup {
             at_us: row.get("at_us"),
             count: row.get("spent"),
             over_us: row.get::<Option<i64>, _>("over_us").map(|over| over - older),

@@ -145,7 +145,7 @@ fn no_seed_breaks_a_property() {
 #[test]
 fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
     use refundd::bucket::{Order, SimulatedServer, Take};
-    use refundd::limiter::{LedgerCount, Past};
+    use refundd::limiter::{LedgerCount, SpentGroup};
     for algorithm in TestAlgorithm::ALL.into_iter().filter(|one| *one != TestAlgorithm::FixedWindow) {
         let burst = if algorithm.has_burst() { "burst = 1" } else { "" };
         let algorithm = algorithm.name();
@@ -179,7 +179,7 @@ fn what_was_spent_before_redis_was_set_forward_does_not_look_older() {
             bucket.forget(limit, i64::MAX).await.unwrap();
             let count = LedgerCount {
                 generation: 1,
-                history: vec![Past { at_us: spent, count: 1, over_us: None }],
+                history: vec![SpentGroup { at_us: spent, count: 1, over_us: None }],
                 ..LedgerCount::default()
             };
             assert!(matches!(take().await.unwrap(), Take::Forgot(_)));

@@ -45,40 +45,41 @@ fn each_cause_suspends_on_its_own_and_the_breaker_sends_alone() {
     for by in [SuspendedBy::Person, SuspendedBy::Credentials] {
         let known = now(vec![one(Some("acme"), by, None, None)]);
         for purpose in both {
-            assert_eq!(known.leave(&acme(), purpose), Leave::Suspended(Until::Ended), "{by}");
+            assert_eq!(known.clearance(&acme(), purpose), Clearance::Suspended(Until::Ended), "{by}");
         }
-        assert_eq!(known.leave(&ChannelName::new("globex").unwrap(), Purpose::Send), Leave::Free);
+        assert_eq!(known.clearance(&ChannelName::new("globex").unwrap(), Purpose::Send), Clearance::Free);
     }
     let known = now(vec![one(None, SuspendedBy::All, Some(MINUTE), None)]);
     assert!(
-        both.iter().all(|purpose| matches!(known.leave(&acme(), *purpose), Leave::Suspended(Until::At(_))))
+        both.iter()
+            .all(|purpose| matches!(known.clearance(&acme(), *purpose), Clearance::Suspended(Until::At(_))))
     );
     let known = now(vec![one(Some("acme"), SuspendedBy::Cooling, Some(Duration::ZERO), None)]);
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Free, "its time is over");
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Free, "its time is over");
     let known = now(vec![one(Some("acme"), SuspendedBy::Breaker, None, Some(MINUTE))]);
-    assert!(matches!(known.leave(&acme(), Purpose::Send), Leave::Suspended(Until::At(_))));
-    assert_eq!(known.leave(&acme(), Purpose::Inquire), Leave::Free);
+    assert!(matches!(known.clearance(&acme(), Purpose::Send), Clearance::Suspended(Until::At(_))));
+    assert_eq!(known.clearance(&acme(), Purpose::Inquire), Clearance::Free);
 }
 
 #[test]
 fn a_probe_is_due_then_reserved_then_under_way() {
     let tripped = || vec![one(Some("acme"), SuspendedBy::Breaker, None, Some(Duration::ZERO))];
     let known = now(tripped());
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::ProbeIsDue);
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::ProbeIsDue);
     let until = Instant::now() + MINUTE;
     known.reserve_probe(&acme(), until);
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Probe(until));
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Probe(until));
     known.update(&Suspended { suspensions: tripped(), slowed: Vec::new() });
     assert_eq!(
-        known.leave(&acme(), Purpose::Send),
-        Leave::Probe(until),
+        known.clearance(&acme(), Purpose::Send),
+        Clearance::Probe(until),
         "an older reading takes nothing away"
     );
     known.note_breaker(&acme(), Some(until));
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Suspended(Until::At(until)));
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Suspended(Until::At(until)));
     assert_eq!(known.tripped(), ["acme"]);
     known.update(&Suspended::default());
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Free);
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Free);
 }
 
 #[test]
@@ -87,7 +88,7 @@ fn a_pause_does_not_hide_the_probe_of_a_breaker() {
         one(Some("acme"), SuspendedBy::Breaker, None, Some(Duration::ZERO)),
         one(Some("acme"), SuspendedBy::Person, None, None),
     ]);
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Suspended(Until::Ended));
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Suspended(Until::Ended));
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn a_refusal_that_postgres_has_not_got_stays_until_it_is_written_or_over() {
     let known = Suspensions::default();
     let read = |suspensions| {
         known.update(&Suspended { suspensions, slowed: Vec::new() });
-        known.leave(&acme(), Purpose::Send)
+        known.clearance(&acme(), Purpose::Send)
     };
     let until = Instant::now() + MINUTE;
     for (refused, by, left) in [
@@ -117,15 +118,15 @@ fn a_refusal_that_postgres_has_not_got_stays_until_it_is_written_or_over() {
     ] {
         let refusal = noted(until);
         known.note(&acme(), refused, refusal.clone());
-        assert_eq!(read(Vec::new()), Leave::Suspended(Until::At(until)), "{refused:?}");
+        assert_eq!(read(Vec::new()), Clearance::Suspended(Until::At(until)), "{refused:?}");
         known.note_written(&acme(), refused, &refusal, Some(Until::after(left)));
-        assert_eq!(read(Vec::new()), Leave::Free, "a person resumed it: {refused:?}");
+        assert_eq!(read(Vec::new()), Clearance::Free, "a person resumed it: {refused:?}");
         // Postgres took it, and this node has not seen the commit.
         known.note(&acme(), refused, noted(until));
-        assert!(matches!(read(vec![one(Some("acme"), by, left, None)]), Leave::Suspended(_)));
-        assert_eq!(read(Vec::new()), Leave::Free, "a person resumed it: {refused:?}");
+        assert!(matches!(read(vec![one(Some("acme"), by, left, None)]), Clearance::Suspended(_)));
+        assert_eq!(read(Vec::new()), Clearance::Free, "a person resumed it: {refused:?}");
         known.note(&acme(), refused, noted(Instant::now()));
-        assert_eq!(read(Vec::new()), Leave::Free, "its time is over: {refused:?}");
+        assert_eq!(read(Vec::new()), Clearance::Free, "its time is over: {refused:?}");
     }
 }
 
@@ -187,11 +188,11 @@ fn a_channel_with_other_credentials_forgets_that_the_bank_refused_the_old_ones()
     known.note(&acme(), Refused::Credentials, noted(until));
     assert!(known.begin_retries(&acme(), Refused::Credentials));
     known.note_change(&acme());
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Free);
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Free);
     assert_eq!(known.next_retry(&acme(), Refused::Credentials), None);
     known.note(&acme(), Refused::Requests, noted(until));
     known.note_change(&acme());
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Suspended(Until::At(until)));
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Suspended(Until::At(until)));
 }
 
 #[test]
@@ -200,13 +201,13 @@ fn a_trip_that_postgres_has_not_got_suspends_sends_alone_until_it_is_written() {
     let trip = Refused::Sends { failure: Failure::Rejected, times: 5, probe: MINUTE };
     known.note(&acme(), trip, noted(until));
     known.update(&Suspended::default());
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Suspended(Until::At(until)));
-    assert_eq!(known.leave(&acme(), Purpose::Inquire), Leave::Free);
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Suspended(Until::At(until)));
+    assert_eq!(known.clearance(&acme(), Purpose::Inquire), Clearance::Free);
     assert_eq!(known.tripped(), ["acme"]);
     assert!(known.begin_retries(&acme(), trip));
     let suspensions = vec![one(Some("acme"), SuspendedBy::Breaker, None, Some(Duration::ZERO))];
     known.update(&Suspended { suspensions, slowed: Vec::new() });
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::ProbeIsDue);
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::ProbeIsDue);
     assert_eq!(known.next_retry(&acme(), trip), None);
 }
 
@@ -215,7 +216,7 @@ fn a_trip_whose_time_on_its_node_is_over_is_not_written_again() {
     let known = Suspensions::default();
     let trip = Refused::Sends { failure: Failure::Rejected, times: 5, probe: MINUTE };
     known.note(&acme(), trip, noted(Instant::now()));
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Free);
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Free);
     assert!(!known.begin_retries(&acme(), trip));
     assert_eq!(known.next_retry(&acme(), trip), None);
 }
@@ -226,7 +227,7 @@ fn a_wait_that_was_over_before_it_could_be_written_is_still_written() {
     let refusal = noted(Instant::now());
     known.note(&acme(), refused, refusal.clone());
     known.update(&Suspended::default());
-    assert_eq!(known.leave(&acme(), Purpose::Send), Leave::Free);
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Free);
     assert!(known.begin_retries(&acme(), refused));
     assert_eq!(known.next_retry(&acme(), refused), Some(refusal));
 }

@@ -9,13 +9,13 @@ use super::{ChainHead, SealSpan};
 
 /// The seals of one channel that repeat lines.
 #[derive(Debug, Default)]
-pub(super) struct Repeats {
+pub(super) struct RepeatingSeals {
     /// The channel was sealed up to this id when it was sealed again.
     sealed_to: Option<i64>,
     seals: BTreeMap<i64, ChainHead>,
 }
 
-impl Repeats {
+impl RepeatingSeals {
     /// The seal that the next one follows: the head of the chain, or the last one of the repeats that follow the head.
     pub(super) fn last(&self, head: Option<ChainHead>) -> Option<ChainHead> {
         let mut last = head;

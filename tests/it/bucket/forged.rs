@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use refundd::bucket::{Bucket, End, Take};
 use refundd::channel::Channel;
-use refundd::limiter::{LedgerCount, Past};
+use refundd::limiter::{LedgerCount, SpentGroup};
 
 use super::{CAPACITY, ids, order, scene, take, tell, three_a_second};
 use crate::harness::Scratch;
@@ -166,7 +166,7 @@ async fn forged_steps_of_the_clock_stop_no_limit_and_raise_none() {
                 .unwrap();
             // An attacker needs no steps to delete the count. So the limit forgets here in any case.
             bucket.forget(&channel.limits[0], i64::MAX).await.unwrap();
-            let past = Past { at_us: now, count: 3, over_us: Some(0) };
+            let past = SpentGroup { at_us: now, count: 3, over_us: Some(0) };
             let mut spent = LedgerCount { generation: unspent.generation, history: vec![past], ..unspent };
             match take_and_restore(&bucket, &channel, &mut spent).await {
                 Take::Denied { wait, .. } => assert!(wait.span > Duration::from_secs(1), "{name}: {wait:?}"),

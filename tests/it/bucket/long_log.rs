@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use refundd::bucket::Acquired;
-use refundd::limiter::{LedgerCount, Limit, Past};
+use refundd::limiter::{LedgerCount, Limit, SpentGroup};
 
 use super::forged::now_us;
 use super::scene;
@@ -61,7 +61,7 @@ async fn after_a_reload_to_a_much_lower_number_a_denial_reads_few_entries_and_na
     let mut connection = scratch.redis().await;
     let began = now_us(&mut connection).await;
     let entry = |nth: i64| began - (1000 - nth) * 50_000;
-    let past = |nth| Past { at_us: entry(nth), count: 1, over_us: None };
+    let past = |nth| SpentGroup { at_us: entry(nth), count: 1, over_us: None };
     let spent =
         LedgerCount { generation: 1, history: (1..=1000).map(past).collect(), ..LedgerCount::default() };
     assert!(bucket.restore(&channel.limits[0], &spent).await.unwrap());

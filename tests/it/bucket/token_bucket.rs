@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use refundd::bucket::{End, Take};
-use refundd::limiter::{LedgerCount, Past};
+use refundd::limiter::{LedgerCount, SpentGroup};
 
 use super::{ids, order, scene};
 
@@ -16,8 +16,11 @@ async fn restored(burst: u32, permits: u32, spent: &[(i64, i64)]) -> (usize, Dur
     let (_scratch, bucket, channel) = scene(&limit).await;
     bucket.fill(&channel.name, &ids(1..=200), End::Back, 200).await.unwrap();
     let Take::Forgot(forgotten) = bucket.take(&channel, order(200, 1)).await.unwrap() else { panic!() };
-    let past =
-        |&(ago, count): &(i64, i64)| Past { at_us: forgotten.now_us - ago * 1_000_000, count, over_us: None };
+    let past = |&(ago, count): &(i64, i64)| SpentGroup {
+        at_us: forgotten.now_us - ago * 1_000_000,
+        count,
+        over_us: None,
+    };
     let history = spent.iter().map(past).collect();
     let count =
         LedgerCount { generation: 1, server: forgotten.server.clone(), history, ..LedgerCount::default() };

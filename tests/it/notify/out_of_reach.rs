@@ -8,7 +8,7 @@ use playground::bank::Step;
 use refundd::bank::Webhook;
 use refundd::metrics::Metrics;
 use refundd::node::Node;
-use refundd::notify::{Notifier, Patience};
+use refundd::notify::{LeasePatience, Notifier};
 use refundd::refund::State;
 use tokio::task::JoinHandle;
 
@@ -16,7 +16,7 @@ use super::{are_in_order, changes, delivers};
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Receiver, Scratch, TestNode, until};
 
-const SOON: Patience = Patience { keeps: Duration::from_secs(2), rests: Duration::from_secs(3) };
+const SOON: LeasePatience = LeasePatience { keeps: Duration::from_secs(2), rests: Duration::from_secs(3) };
 
 /// The loop that delivers, of a node that does nothing else.
 fn notifier(scratch: &Scratch, section: &str) -> (Node, JoinHandle<()>) {
