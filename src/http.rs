@@ -51,6 +51,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use tokio::sync::Mutex;
 
 use self::access::Access;
 use self::body::Bodies;
@@ -98,7 +99,7 @@ impl std::ops::Deref for Api {
 #[derive(Clone)]
 pub struct ApiState {
     pub node: Node,
-    /// The node with all of its connections to Postgres, for reads that all requests of a moment share and that say how Postgres is.
+    /// The node with all of its connections to Postgres, for reads that are made one at a time and that say how Postgres is.
     whole_node: Node,
     /// The host names that callers may use for this node, beside `localhost` and plain addresses.
     pub hosts: Arc<[String]>,
@@ -109,6 +110,8 @@ pub struct ApiState {
     unread: Budget,
     census: Arc<CensusCache>,
     snapshot: Arc<HeldSnapshot>,
+    /// Held while a scrape reads from Postgres.
+    scrapes: Arc<Mutex<()>>,
     ping: Arc<Ping>,
     /// What viewers of the page share.
     watch: Arc<Watch>,
@@ -142,6 +145,7 @@ impl Api {
             unread: guard::unread(),
             census: Arc::default(),
             snapshot: Arc::default(),
+            scrapes: Arc::default(),
             ping: Arc::default(),
             watch: Arc::default(),
             batches: RequestPlaces::new(BATCHES_AT_ONCE),

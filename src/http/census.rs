@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-use super::Problem;
 use super::shared_read::SharedRead;
+use super::{Api, Problem};
 use crate::desk::{self, forecasts::Measured, fresh::with_suspensions};
 use crate::lock::Lock;
 use crate::node::Node;
@@ -135,15 +135,16 @@ impl CensusCache {
     /// As [`CensusCache::read`].
     pub(super) async fn now(
         &self,
-        node: &Node,
+        api: &Api,
         patience: Duration,
     ) -> Result<Arc<Vec<ChannelCensus>>, Problem> {
-        let census = self.read(node, patience).await?;
-        let suspended = self.suspended(node).await?;
+        let census = self.read(&api.node, patience).await?;
+        let suspended = self.suspended(&api.whole_node).await?;
         Ok(with_suspensions(&census, &suspended).map_or(census, Arc::new))
     }
 
-    /// What suspends channels, by a read that began after this call. Callers of one moment share it.
+    /// What suspends channels, by a read that began after this call. Callers of one moment share it, and so do scrapes. So the read
+    /// must not wait for a place among callers' requests.
     pub(super) async fn suspended(&self, node: &Node) -> Result<Arc<Suspended>, Problem> {
         let asked = Instant::now();
         let mut last = self.suspended.lock().await;

@@ -34,7 +34,7 @@ struct Redis {
 
 /// `GET /v1/channels`.
 pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<ChannelListing>, Problem> {
-    let census = api.census.now(&api.node, MOST_PATIENCE).await?;
+    let census = api.census.now(&api, MOST_PATIENCE).await?;
     let own = census.iter().filter(|census| who.has_channel(&census.channel));
     let channels = statuses(&api.node, own).into_iter().map(|status| seen_by(&who, status)).collect();
     let trouble = api.node.bucket.trouble();
@@ -49,7 +49,7 @@ pub(super) async fn one(
     who: Who,
     Path(name): Path<String>,
 ) -> Result<Json<ChannelStatus>, Problem> {
-    let census = api.census.now(&api.node, MOST_PATIENCE).await?;
+    let census = api.census.now(&api, MOST_PATIENCE).await?;
     let found = census.iter().find(|census| census.channel == name && who.has_channel(&census.channel));
     let found = found.ok_or_else(|| {
         let shown: String = name.chars().take(63).collect();

@@ -59,7 +59,7 @@ pub(super) async fn find(
     }
     let story = match found.as_slice() {
         [Found { refund, .. }] => {
-            let census = api.census.now(&api.node, MOST_PATIENCE).await?;
+            let census = api.census.now(&api, MOST_PATIENCE).await?;
             let (api_of_read, refund) = (api.clone(), refund.clone());
             let read = async move { story(&api_of_read, refund, &census).await };
             api.lists.place(&who).await.run(read).await?

@@ -47,9 +47,11 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
     let suspended = in_time(until, api.census.suspended(&api.whole_node)).await;
     let census_age = counted.as_ref().map(GoodCount::age);
     let census = suspended.as_ref().zip(counted).map(|(suspended, counted)| counted.with(suspended));
+    // These reads wait behind no caller. One scrape makes them at a time: many would use the connections of the node's own work.
+    let store = &api.whole_node.store;
+    let alone = timeout_at(until, api.scrapes.lock()).await.ok();
     // A Postgres that did not answer just now is not waited for again.
-    let store = &api.node.store;
-    let (unsealed, undelivered, proposals, oldest) = match &suspended {
+    let (unsealed, undelivered, proposals, oldest) = match suspended.as_ref().and(alone.as_ref()) {
         Some(_) => (
             in_time(until, store.oldest_unsealed()).await,
             in_time(until, store.oldest_undelivered()).await,
@@ -58,6 +60,7 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
         ),
         None => (None, None, None, None),
     };
+    drop(alone);
     // A node that stops sends no heartbeats.
     let takes_heartbeats = api.node.stop.is_cancelled() || api.node.writes_to_postgres();
     let readings = Readings {

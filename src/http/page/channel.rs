@@ -38,7 +38,7 @@ pub(in crate::http) async fn show(
     Parameters(said): Parameters<Said>,
 ) -> Result<Response, Problem> {
     let name = known(&who, &in_path(name)?)?;
-    let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
+    let census = api.census.now(&api, patience(api.census.has_value())).await?;
     let no_such_channel = || no_such_channel(name.as_str());
     let census = census.iter().find(|one| one.channel == name.as_str()).ok_or_else(no_such_channel)?;
     let suspensions = &census.suspensions;

@@ -48,7 +48,7 @@ pub(in crate::http) async fn show(
     Parameters(query): Parameters<OverviewQuery>,
     Parameters(said): Parameters<Said>,
 ) -> Result<Response, Problem> {
-    let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
+    let census = api.census.now(&api, patience(api.census.has_value())).await?;
     let cluster = api.watch.cluster(&api.node.store).await?;
     // Read now: who has just stopped everything wants to see that.
     let stops = api.node.store.suspensions_of(None).await?;

@@ -128,7 +128,7 @@ impl Watch {
 
     /// The story of a refund.
     pub(super) async fn story(&self, api: &Api, refund: &Refund) -> Result<Arc<StoryRead>, Problem> {
-        let census = api.census.now(&api.node, patience(api.census.has_value())).await?;
+        let census = api.census.now(api, patience(api.census.has_value())).await?;
         let suspended = suspensions_of(&census, refund.channel.as_str());
         let key = format!("{}@{} {suspended}", refund.id, refund.version);
         let shared = self.stories.named(&key, &self.one_at_a_time);

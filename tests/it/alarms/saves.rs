@@ -145,6 +145,11 @@ async fn while_postgres_is_slow_for_every_refund_saves_leave_connections_to_the_
 /// Of the six connections of a node in these tests.
 const MOST_OF_CALLERS: i64 = 4;
 
+/// How many statements the trigger keeps busy that began before the last heartbeat.
+const BUSY_BESIDE_A_HEARTBEAT: &str =
+    "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()
+        and query_start < (select max(seen_at) from refundd.nodes)";
+
 #[tokio::test]
 async fn while_postgres_is_slow_for_every_acquire_the_channel_workers_and_heartbeats_have_connections() {
     let scratch = Scratch::new().await;
@@ -158,11 +163,20 @@ async fn while_postgres_is_slow_for_every_acquire_the_channel_workers_and_heartb
         scratch.sql(statement).await;
     }
     let wanted = json!({ "caller": "slow" });
-    let acquires =
-        join_all((0..40).map(async |_| node.post("/v1/limits/acme/acquire", &wanted).await.status));
+    // They never end, so callers use all of their connections for as long as the test looks.
+    let acquires = join_all((0..40).map(async |_| {
+        loop {
+            node.post("/v1/limits/acme/acquire", &wanted).await;
+        }
+    }));
     let others = async {
         until("callers have all of their connections", async || busy(&scratch).await == MOST_OF_CALLERS)
             .await;
+        // The page's reader waits for a connection of callers. The scrape waits behind no caller, and has what it reads itself.
+        let (_, scrape) = tokio::join!(node.get("/v1/channels"), node.get("/metrics"));
+        for metric in ["refundd_postgres_up 1\n", "refundd_snapshot_held_seconds "] {
+            assert!(scrape.text.contains(metric), "{metric}: {}", scrape.text);
+        }
         scratch.insert("acme", "R-", 1).await;
         let mut most = 0;
         until("a refund is sent", async || {
@@ -170,12 +184,17 @@ async fn while_postgres_is_slow_for_every_acquire_the_channel_workers_and_heartb
             scratch.count(State::Succeeded).await == 2
         })
         .await;
-        // The health check waits behind no caller, and heartbeats are written.
+        until("a heartbeat is written while callers have all of their connections", async || {
+            most = most.max(busy(&scratch).await);
+            scratch.number(BUSY_BESIDE_A_HEARTBEAT).await == MOST_OF_CALLERS
+        })
+        .await;
+        // The health check waits behind no caller.
         assert_eq!(node.get("/health/ready").await.status, 200);
         most
     };
     let most = tokio::select! {
-        statuses = acquires => panic!("answered {statuses:?} before the refund was sent"),
+        _ = acquires => unreachable!(),
         most = others => most,
     };
     assert!(most <= MOST_OF_CALLERS, "{most} connections are busy with callers");
