@@ -84,18 +84,24 @@ impl Connections {
     const TRUSTED: Duration = Duration::from_secs(1);
     /// The longest wait for the answer to a ping.
     const PING: Duration = Duration::from_secs(1);
-    /// How many connections stay free for the node's own work, if there are nine or more; of fewer, less than half.
+    /// How many connections stay free for the node's own work, if there are nine or more. Of fewer, less than half stay free, and of
+    /// two, one.
     const OF_THE_NODE: u32 = 4;
     /// The greatest age of a connection, because the server behind an address may change.
     const OLDEST: Duration = Duration::from_mins(30);
 
     pub fn new(options: PgConnectOptions, most: u32, search_path: &'static str) -> Self {
-        let of_the_node = (most.saturating_sub(1) / 2).min(Self::OF_THE_NODE);
+        let of_the_node = Self::of_the_node(most);
         let semaphore = |places: u32| Arc::new(Semaphore::new(places as usize));
         let (slots, of_callers) = (semaphore(most), semaphore(most - of_the_node));
         let (options, idle) = (Mutex::new(options), Mutex::default());
         let shared = Shared { options, search_path, slots, of_callers, idle };
         Connections { shared: Arc::new(shared), patience: Patience::Short, is_for_callers: false }
+    }
+
+    /// How many of `most` connections callers' requests leave free. A single one is for all.
+    fn of_the_node(most: u32) -> u32 {
+        (most.saturating_sub(1) / 2).max(u32::from(most > 1)).min(Self::OF_THE_NODE)
     }
 
     /// The same connections, for requests of callers. All requests together leave some of them to the node's own work.
@@ -264,4 +270,15 @@ async fn in_time<T>(limit: Duration, work: impl Future<Output = Result<T, Error>
         let text = format!("Postgres did not answer within {} s", limit.as_secs_f64());
         Err(Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_leave_at_least_one_of_several_connections_to_the_node() {
+        let left = [1, 2, 3, 8, 9, 1000].map(Connections::of_the_node);
+        assert_eq!(left, [0, 1, 1, 3, 4, 4]);
+    }
 }
