@@ -14,10 +14,12 @@ use anyhow::bail;
 use crate::config::duration;
 use crate::desk::channel::SuspensionStatus;
 use crate::refund::text::shown;
-use crate::store::{Pause, Paused, Resumed, Seen, Store, SuspendedBy, Suspension, SuspensionEnd};
+use crate::store::{Pause, Paused, Resumed, Seen, Store, StoreError, SuspendedBy, Suspension, SuspensionEnd};
 
 /// The exit code of `resume` when nothing was suspended for that cause, and of `pause` when another person's pause is in force.
 const NOTHING_CHANGED: u8 = 3;
+/// How often `pause` tries while a pause that is in the way ends before it is read.
+const TRIES: u32 = 3;
 const LONGEST: Duration = Duration::from_hours(366 * 24);
 
 /// One channel, or everything.
@@ -115,7 +117,7 @@ pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<Exit
     };
     let channel = args.which.channel.as_deref();
     // Postgres compares with what was seen, so a pause that somebody else begins meanwhile stays, too.
-    let mut done = store.pause_seen(channel, &pause, Seen::Nothing).await?;
+    let mut done = pause_if_none(store, channel, &pause).await?;
     let mut replaced = None;
     if let Paused::Changed(Some(there)) = &done
         && (args.replace || there.who == pause.who)
@@ -123,12 +125,20 @@ pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<Exit
     {
         replaced = Some(there.clone());
         done = store.pause_seen(channel, &pause, Seen::Since(since)).await?;
+        if matches!(done, Paused::Changed(None)) {
+            // There is none to replace any more.
+            replaced = None;
+            done = pause_if_none(store, channel, &pause).await?;
+        }
     }
     match done {
         Paused::NoSuchChannel => return Err(no_such_channel(channel.unwrap_or_default())),
-        Paused::Changed(there) => {
-            print_refused(there);
+        Paused::Changed(Some(there)) => {
+            print_refused(there, args.replace);
             return Ok(ExitCode::from(NOTHING_CHANGED));
+        }
+        Paused::Changed(None) => {
+            bail!("pauses of other people ended meanwhile, and nothing was changed; run the command again")
         }
         Paused::Now => {}
     }
@@ -147,6 +157,22 @@ pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<Exit
     println!("{subject} is paused {until}: {more}. Every node knows within a second.");
     println!("Requests in progress still end. Undo with: refundd resume {undo}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Pauses, unless there is a pause. If the pause that was in the way has just ended, it tries again: exit code 3 says that a pause is in
+/// force.
+async fn pause_if_none(
+    store: &Store,
+    channel: Option<&str>,
+    pause: &Pause<'_>,
+) -> Result<Paused, StoreError> {
+    for _ in 0..TRIES {
+        let done = store.pause_seen(channel, pause, Seen::Nothing).await?;
+        if !matches!(done, Paused::Changed(None)) {
+            return Ok(done);
+        }
+    }
+    Ok(Paused::Changed(None))
 }
 
 pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<ExitCode> {
@@ -214,16 +240,15 @@ fn no_such_channel(channel: &str) -> anyhow::Error {
     anyhow::anyhow!("no channel `{channel}` was ever run on this database; `refundd status` lists them")
 }
 
-/// Says which pause is in force instead, and how to replace it.
-fn print_refused(there: Option<Suspension>) {
-    let Some(there) = there else {
-        println!(
-            "Another person's pause was in force, and has just ended; nothing was changed. Pause again."
-        );
-        return;
-    };
+/// Says which pause is in force instead, and how to replace it. A command that `replaces` meets only a pause that was begun meanwhile.
+fn print_refused(there: Suspension, replaces: bool) {
     println!("{}", shown(&SuspensionStatus::from(there).sentence()));
-    println!("Nothing was changed. To replace this pause, agree with that person, and add --replace.");
+    let way_out = if replaces {
+        "This pause was begun meanwhile. To replace it, agree with that person, and run the command again."
+    } else {
+        "To replace this pause, agree with that person, and add --replace."
+    };
+    println!("Nothing was changed. {way_out}");
 }
 
 /// Says what suspends the channel still, and how to end it.

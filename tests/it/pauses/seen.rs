@@ -1,5 +1,6 @@
 //! A resume or a pause that names the suspension that it saw changes no other one, and a resume says what it ended.
 
+use std::process::Output;
 use std::time::Duration;
 
 use refundd::store::OwnSuspension;
@@ -14,6 +15,20 @@ use crate::harness::{Scratch, TestNode};
 /// Each pause, with the resume that ends it.
 const WAYS: [(&str, &str); 2] =
     [("/v1/channels/acme/pause", "/v1/channels/acme/resume"), ("/v1/pause", "/v1/resume")];
+
+const RESUMED: &str =
+    "update refundd.channels set paused_at = null, pause_until = null, pause_reason = null, paused_by = null";
+
+/// Runs `refundd pause acme` as Ann, beside other work of the test.
+async fn pause_by_ann(scratch: &Scratch, more: Option<&'static str>) -> Output {
+    let settings = scratch.file("cli", UNLIMITED);
+    let command = tokio::task::spawn_blocking(move || {
+        let mut arguments = vec!["pause", "acme", "--reason", "a look", "--by", "ann"];
+        arguments.extend(more);
+        refundd(file(&settings).path(), &arguments)
+    });
+    command.await.unwrap()
+}
 
 /// When the only suspension began, as programs read it.
 async fn since(node: &TestNode) -> Value {
@@ -180,21 +195,32 @@ async fn the_command_replaces_no_pause_that_another_person_begins_meanwhile() {
         )
     };
     let (ann, bob) = (paused_by("ann"), paused_by("bob"));
-    // Without a pause, and with one that it would replace.
-    let resumed = "update refundd.channels set paused_at = null, pause_reason = null, paused_by = null";
-    for before in [resumed, ann.as_str()] {
+    // Without a pause, with one that it would replace, and with one that it is told to replace.
+    for (before, more, way_out) in [
+        (RESUMED, None, "add --replace"),
+        (ann.as_str(), None, "add --replace"),
+        (ann.as_str(), Some("--replace"), "run the command again"),
+    ] {
         scratch.sql(before).await;
-        let settings = scratch.file("cli", UNLIMITED);
-        let pauses = async {
-            let command = tokio::task::spawn_blocking(move || {
-                refundd(file(&settings).path(), &["pause", "acme", "--reason", "a look", "--by", "ann"])
-            });
-            command.await.unwrap()
-        };
-        let output = scratch.while_a_commit_hangs(&[bob.as_str()], pauses).await;
+        let output = scratch.while_a_commit_hangs(&[bob.as_str()], pause_by_ann(&scratch, more)).await;
         let said = text(&output);
         assert_eq!(output.status.code(), Some(3), "{said}");
-        assert!(said.contains("acme is paused by bob since 2"), "{said}");
+        for words in ["acme is paused by bob since 2", way_out] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
         assert_eq!(scratch.text("select paused_by from refundd.channels").await, "bob");
     }
+}
+
+#[tokio::test]
+async fn the_command_pauses_when_the_pause_in_its_way_ends_before_it_is_read() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.pause("acme", "pays twice", "bob").await;
+    // The command finds bob's pause in its way. Its next statement, which reads that pause, waits for this lock.
+    let ends = ["lock table refundd.suspensions in access exclusive mode", RESUMED];
+    let output = scratch.while_a_commit_hangs(&ends, pause_by_ann(&scratch, None)).await;
+    let said = text(&output);
+    assert!(output.status.code() == Some(0) && said.contains("acme is paused until"), "{said}");
+    assert_eq!(scratch.text("select paused_by from refundd.channels").await, "ann");
 }
