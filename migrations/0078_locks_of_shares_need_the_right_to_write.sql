@@ -6,6 +6,10 @@ create table if not exists refundd.share_locks (
     constraint share_locks_pkey primary key (limit_name)
 );
 
+-- The limits that nodes have by now. In the first heartbeats afterwards each of them would be new on all nodes at the same time, and a
+-- node that skips locked limits would wait for another node that makes the row.
+insert into refundd.share_locks (limit_name) select distinct r.limit_name from refundd.share_rules r on conflict do nothing;
+
 comment on table refundd.share_locks is 'One row for each limit with shares. The transaction that locks it reserves a share of the limit; others wait.';
 comment on column refundd.share_locks.limit_name is 'The name in the configuration file, [limit.NAME].';
 

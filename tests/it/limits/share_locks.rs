@@ -1,11 +1,15 @@
 //! The lock that lets one node at a time reserve a share of a limit: who can take it, and who waits for it.
 
-use refundd::store::{Locked, ReservedShare};
+use refundd::store::{Locked, ReservedShare, Store};
 use sqlx::{Connection, Executor, PgConnection};
 
 use super::shares::many;
 use crate::harness::Scratch;
 use crate::roles::make_producers;
+
+/// What a node writes about a limit that it counts by shares.
+const RULE_OF_A_NODE: &str = "insert into refundd.share_rules (limit_name, node, shares, rule, rest, seen_at) \
+                              values ('l0', 'b#1', 4, '{\"permits\": 20}', '1 second', now())";
 
 #[tokio::test]
 async fn a_login_without_rights_on_shares_keeps_no_node_from_them() {
@@ -41,9 +45,7 @@ async fn the_first_reservation_of_a_limit_waits_for_another_first_one() {
     let limits: Vec<_> = config.limits.values().cloned().collect();
     let reserves = "select given from refundd.reserve_share('l0', 'b#1', 4, '{\"permits\": 20}', '1 second')";
     // The function of migration 0068 took another lock. A call of it that still runs writes this row.
-    let began_before = "insert into refundd.share_rules (limit_name, node, shares, rule, rest, seen_at) \
-                        values ('l0', 'b#1', 4, '{\"permits\": 20}', '1 second', now())";
-    for other in [reserves, began_before] {
+    for other in [reserves, RULE_OF_A_NODE] {
         scratch.sql("delete from refundd.share_locks").await;
         let mut transaction = scratch.connect().await;
         transaction.execute("begin").await.unwrap();
@@ -56,4 +58,20 @@ async fn the_first_reservation_of_a_limit_waits_for_another_first_one() {
     scratch.sql(reserves).await;
     let reserved = scratch.store.reserve_shares(&limits, "a#1", Locked::Wait).await.unwrap();
     assert!(matches!(reserved[..], [Some(ReservedShare::CountedOtherwise(_))]), "{reserved:?}");
+}
+
+/// Otherwise each limit would be new on all nodes after the migration, and a node that skips locked limits would wait for another one.
+#[tokio::test]
+async fn the_migration_makes_the_locks_of_the_limits_that_nodes_have() {
+    let scratch = Scratch::new().await;
+    for statement in [
+        RULE_OF_A_NODE,
+        "delete from refundd.share_locks",
+        "delete from refundd.migrations where version = 78",
+    ] {
+        scratch.sql(statement).await;
+    }
+    let owner = Store::open(&scratch.owner_url, None, 1).unwrap();
+    assert!(owner.migrate().await.unwrap().is_enough());
+    assert_eq!(scratch.text("select string_agg(limit_name, ' ') from refundd.share_locks").await, "l0");
 }
