@@ -39,27 +39,27 @@ pub(super) async fn wait(
         if is_mine {
             return Ok(());
         }
-        if began.elapsed() >= patience {
-            let holder = holder(connection).await.doing("ask who has the lock of migrations")?;
-            return Err(StoreError::MigrationIsLocked { holder, seconds: patience.as_secs() });
-        }
-        if told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
-            tell(holder(connection).await.doing("ask who has the lock of migrations")?);
+        let is_over = began.elapsed() >= patience;
+        // Without a holder the lock has just become free, and the next try may get it.
+        if (is_over || told.is_none_or(|told| told.elapsed() >= TELL_AGAIN))
+            && let Some(holder) = holder(connection).await.doing("ask who has the lock of migrations")?
+        {
+            if is_over {
+                return Err(StoreError::MigrationIsLocked { holder, seconds: patience.as_secs() });
+            }
+            tell(holder);
             told = Some(Instant::now());
         }
         tokio::time::sleep(TRY_AGAIN).await;
     }
 }
 
-/// Names the session that has the lock.
-async fn holder(connection: &mut PgConnection) -> Result<String, Error> {
+/// Names the session that has the lock; `None` if none has it any more.
+async fn holder(connection: &mut PgConnection) -> Result<Option<String>, Error> {
     let row = sqlx::query(HOLDER).bind(LOCK).fetch_optional(connection).await?;
-    Ok(row.map_or_else(
-        || "a session that has just ended".to_owned(),
-        |row| {
-            let (pid, role, program): (i32, String, String) =
-                (row.get("pid"), row.get("role"), row.get("program"));
-            format!("the session with pid {pid} of role `{role}`, application `{program}`")
-        },
-    ))
+    Ok(row.map(|row| {
+        let (pid, role, program): (i32, String, String) =
+            (row.get("pid"), row.get("role"), row.get("program"));
+        format!("the session with pid {pid} of role `{role}`, application `{program}`")
+    }))
 }
