@@ -73,7 +73,7 @@ impl From<NodeState> for Node {
 pub struct NodeState {
     /// The node's name, `#`, and a random number of this process.
     pub name: Arc<str>,
-    /// With all of its connections.
+    /// With all of its connections, also where all nodes wait for what a caller's request does.
     store: Store,
     pub bucket: Bucket,
     pub metrics: Arc<Metrics>,

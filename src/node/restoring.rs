@@ -40,6 +40,9 @@ impl Node {
     /// Restores a limit that Redis forgot: adopts a generation in the ledger, and tells Redis what is spent. With `quietly`
     /// the log says nothing of it.
     ///
+    /// One node at a time restores a limit, and all others wait for it. So its statements wait for no place among callers' requests,
+    /// also where such a request found that Redis forgot.
+    ///
     /// # Errors
     /// When Redis or Postgres fails. Redis then still lacks the count, and the next take finds that again.
     pub async fn restore(&self, forgotten: &Forgotten, quietly: bool) -> Result<(), ServerError> {
@@ -68,7 +71,7 @@ impl Node {
             }
         }
         crash::point("adopting");
-        let count = self.store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
+        let count = self.state.store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
         crash::point("adopted");
         if forgotten.generation > count.generation {
             // The database was restored from a backup, or somebody wrote into Redis. Redis takes no count of an older generation
@@ -133,10 +136,10 @@ impl Node {
         if zoned.is_empty() {
             return Ok(());
         }
-        let now = self.store.now().await?;
+        let now = self.state.store.now().await?;
         for (limit, zone) in zoned {
             let own = self.own_days(limit, zone, now);
-            let published = self.store.publish_days(zone, &own, &self.name).await?;
+            let published = self.state.store.publish_days(zone, &own, &self.name).await?;
             for day in &published {
                 let Some((_, begins_us)) =
                     own.iter().find(|(name, us)| *name == day.day && *us != day.begins_us)

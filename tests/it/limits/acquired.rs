@@ -1,12 +1,18 @@
 //! Permits for other services, from the same limit and ledger as the permits for refunds.
 
+use std::sync::Arc;
+
 use futures_util::future::join_all;
 use playground::forward::Forward;
 use playground::{RedisOptions, RedisPair, Weather};
+use refundd::bucket::Acquired;
 use refundd::config::Config;
+use refundd::metrics::Metrics;
+use refundd::node::Node;
 use refundd::refund::State;
+use refundd::store::Pause;
 use serde_json::json;
-use sqlx::Executor;
+use sqlx::{Connection, Executor};
 
 use super::{SECOND, channel};
 use crate::harness::servers::SERVERS;
@@ -146,4 +152,34 @@ async fn a_permit_whose_span_ended_while_the_ledger_was_busy_is_given_to_nobody(
     assert_eq!(late.status, 503, "{}", late.text);
     assert_eq!(scratch.number(spent).await, before + 1, "the ledger has it");
     node.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_restores_a_limit_while_callers_have_all_of_their_connections() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let config = scratch.config("a", &channel("permits = 5"));
+    let limit = config.limits.values().next().unwrap();
+    let metrics = Arc::new(Metrics::default());
+    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), metrics).for_callers();
+    let acquired = node.bucket.acquire(limit, 1, None).await.unwrap();
+    let Acquired::Forgot(forgotten) = acquired else { panic!("{acquired:?}") };
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("select from refundd.channels for update").await.unwrap();
+    // Callers have three of the four connections of a scratch. Each of these waits for 3 s.
+    let pause = Pause { reason: "a look", who: "ann", lasts: None };
+    let pauses = join_all((0..3).map(async |_| node.store.pause("acme", &pause).await));
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    let restores = async {
+        until("callers have all of their connections", async || scratch.number(waiting).await == 3).await;
+        node.restore(&forgotten, true).await.unwrap();
+    };
+    tokio::select! {
+        paused = pauses => panic!("{paused:?} before the limit was restored"),
+        () = restores => {}
+    }
+    let acquired = node.bucket.acquire(limit, 1, None).await.unwrap();
+    assert!(!matches!(acquired, Acquired::Forgot(_) | Acquired::Restoring), "{acquired:?}");
+    lock.rollback().await.unwrap();
 }
