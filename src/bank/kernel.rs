@@ -46,8 +46,8 @@ pub fn round_trip(_: Ends) -> Option<RoundTrip> {
     None
 }
 
-/// Lets the kernel end the connection with a reset once the other end has not acknowledged bytes, or has taken none, for
-/// this long (`TCP_USER_TIMEOUT`). Otherwise it sends them again for up to 15 minutes.
+/// Lets the kernel end the connection, and drop its bytes, once the other end has not acknowledged bytes, or has taken none,
+/// for this long (`TCP_USER_TIMEOUT`). Otherwise it sends them again for up to 15 minutes.
 #[cfg(target_os = "linux")]
 pub fn drop_unacknowledged_after(stream: &TcpStream, limit: Duration) -> io::Result<()> {
     let most = i32::MAX.unsigned_abs();
