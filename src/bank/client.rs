@@ -193,7 +193,8 @@ impl Client {
         let is_whole = matches!(answered, Ok(Ok((_, Ok(_)))));
         let passed = if is_whole { connection.door.answered() } else { connection.door.shut() };
         if let (Some((status, headers)), false, Passed::Yes { first_byte }) = (cut_off, is_whole, passed) {
-            reserved.close();
+            // The server answers, although no further request may go on this connection.
+            reserved.answered(true, None);
             return (CallResult::Answer { status, headers, body: Bytes::new(), first_byte }, Retry::No);
         }
         match (answered, passed) {

@@ -141,3 +141,21 @@ async fn a_request_without_a_reserved_connection_gets_another_when_its_own_died_
     drop(close);
     bank.join().unwrap();
 }
+
+#[tokio::test]
+async fn a_server_whose_answer_is_cut_off_after_its_status_is_one_that_answers() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = client(&listener, Duration::from_secs(4), Duration::from_secs(5)).for_the_status();
+    let bank = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 9\r\n\r\n{").await.unwrap();
+    };
+    let (request, deadline) = (post(Bytes::new()), deadline());
+    let ((), result) = tokio::join!(bank, client.call(&request, &deadline, None));
+    assert!(matches!(result, CallResult::Answer { status: 202, .. }), "{result:?}");
+    // The next connection needs no trial, and none is idle: the old one is not used again.
+    let later = Instant::now() + Duration::from_millis(500);
+    let (lead, set_up) = (client.pool.lead(later, 1), client.pool.set_up());
+    assert!(lead > Duration::ZERO && lead < set_up + Duration::from_millis(10), "{lead:?}, {set_up:?}");
+}
