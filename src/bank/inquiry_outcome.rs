@@ -12,10 +12,12 @@
 use std::iter;
 
 use hyper::HeaderMap;
-use hyper::header::{AGE, HeaderValue, RETRY_AFTER};
+use hyper::header::{AGE, HeaderValue};
 use serde_json::Value;
 
-use super::outcome::{contradiction, first_match, kept_reference, message, reference, retry_after};
+use super::outcome::{
+    asks_to_wait, contradiction, first_match, kept_reference, message, reference, retry_after,
+};
 use super::{Asked, json};
 use crate::channel::{AnswerRule, Inquiry, ReferenceAt, RuleOutcome};
 use crate::refund::Code;
@@ -34,6 +36,7 @@ pub fn read_inquiry_answer<'r>(
 ) -> InquiryAnswer {
     let asked = asked.into();
     let json = json::read(body).ok();
+    let blank = body.iter().all(u8::is_ascii_whitespace);
     let rule =
         first_match(rules, status, json.as_ref()).filter(|(_, rule)| rule.outcome == RuleOutcome::SlowDown);
     let number = rule.map(|(number, _)| number);
@@ -53,7 +56,7 @@ pub fn read_inquiry_answer<'r>(
         }
         404 => (InquiryOutcome::Nothing, Code::Other404),
         429 | 425 => (InquiryOutcome::SlowDown { retry_after: retry_after(headers) }, Code::SlowDown),
-        503 if headers.contains_key(RETRY_AFTER) => {
+        503 if asks_to_wait(status, headers, json.as_ref(), blank) => {
             (InquiryOutcome::SlowDown { retry_after: retry_after(headers) }, Code::SlowDown)
         }
         401 | 403 | 407 => (InquiryOutcome::Unauthorised, Code::Unauthorised),

@@ -227,8 +227,6 @@ fn by_table(
     blank: bool,
 ) -> (Outcome, Code) {
     let status_text = json.and_then(|body| body.get("status"));
-    // A text page may be valid JSON by chance, such as `404`. Only an object or an array is the bank's own explanation.
-    let explains = json.is_some_and(|json| json.is_object() || json.is_array());
     match status {
         // `"declined"` and `false` are JSON values as well.
         200..=299 if json.is_some_and(|json| !json.is_object()) => (Outcome::Unknown, Code::Unmapped),
@@ -240,19 +238,33 @@ fn by_table(
             Some(_) => (Outcome::Unknown, Code::Unmapped),
         },
         429 | 425 => (Outcome::SlowDown { retry_after: retry_after(headers) }, Code::SlowDown),
-        // A proxy such as Varnish sends `Retry-After` with a page of its own after each failure of the bank. The bank may
-        // have executed the refund by then.
-        503 if headers.contains_key(RETRY_AFTER) && (explains || blank && is_framed(status, headers)) => {
+        503 if asks_to_wait(status, headers, json, blank) => {
             (Outcome::SlowDown { retry_after: retry_after(headers) }, Code::SlowDown)
         }
         401 | 403 | 407 => (Outcome::Unauthorised, Code::Unauthorised),
-        400 | 404 | 410 | 413 | 415 | 422 if explains => (Outcome::Rejected, Code::Rejected),
+        400 | 404 | 410 | 413 | 415 | 422 if explains(json) => (Outcome::Rejected, Code::Rejected),
         400 | 404 | 410 | 413 | 415 | 422 => (Outcome::Review, Code::NoJson),
         409 => (Outcome::Conflict, Code::BankTrouble),
         408 | 500 | 502 | 503 | 504 => (Outcome::Unknown, Code::BankTrouble),
         300..=399 => (Outcome::Unknown, Code::Redirect),
         _ => (Outcome::Unknown, Code::Unmapped),
     }
+}
+
+/// Whether the body is the bank's own explanation: an object or an array. A text page may be valid JSON by chance, such as `404`.
+fn explains(json: Option<&serde_json::Value>) -> bool {
+    json.is_some_and(|json| json.is_object() || json.is_array())
+}
+
+/// Whether the bank itself asks to wait by a 503 with `Retry-After`. A proxy such as Varnish sends that header with a page of
+/// its own after each failure of the bank. The bank may have executed the refund by then.
+pub(super) fn asks_to_wait(
+    status: u16,
+    headers: &HeaderMap,
+    json: Option<&serde_json::Value>,
+    blank: bool,
+) -> bool {
+    headers.contains_key(RETRY_AFTER) && (explains(json) || blank && is_framed(status, headers))
 }
 
 /// The wait that `Retry-After` asks for, in seconds or as a date. A date is compared with the bank's own `Date`, so

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use hyper::header::{CONTENT_LENGTH, RETRY_AFTER};
+
 use super::*;
 use crate::channel::StatusTexts;
 use crate::refund::inquiry::Trust;
@@ -72,6 +74,31 @@ fn only_a_known_status_in_a_200_settles_anything() {
         (503, "", InquiryOutcome::Nothing),
     ] {
         assert_eq!(read(status, body), wanted, "{status} {body}");
+    }
+}
+
+/// Varnish sends its page so whenever it has no answer of the bank.
+#[test]
+fn a_503_with_retry_after_asks_to_wait_only_if_it_is_the_banks_own() {
+    let inquiry = inquiry("/status");
+    let read = |is_framed: bool, body: &str| {
+        let mut headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from(7))]);
+        if is_framed {
+            headers.insert(CONTENT_LENGTH, body.len().into());
+        }
+        let answer =
+            read_inquiry_answer(&inquiry, &[], None, &expected(None), 503, &headers, body.as_bytes());
+        (answer.outcome, answer.code)
+    };
+    let wait = Some(Duration::from_secs(7));
+    for (is_framed, body) in [(true, ""), (false, r#"{"error":"busy"}"#), (false, "[]")] {
+        let waits = (InquiryOutcome::SlowDown { retry_after: wait }, Code::SlowDown);
+        assert_eq!(read(is_framed, body), waits, "{is_framed} {body}");
+    }
+    let page = "<html><h1>Error 503 Backend fetch failed</h1>";
+    for (is_framed, body) in [(false, ""), (true, page), (true, "503"), (true, r#"{"error":"bu"#)] {
+        let trouble = (InquiryOutcome::Nothing, Code::BankTrouble);
+        assert_eq!(read(is_framed, body), trouble, "{is_framed} {body}");
     }
 }
 
