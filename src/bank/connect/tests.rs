@@ -67,7 +67,7 @@ impl Bank {
 }
 
 async fn a_session_ends_with_its_certificate(version: &'static SupportedProtocolVersion) {
-    let end = now() + 4;
+    let end = now() + 8;
     let (short, long) = (identity_until(end), identity_until(end + 86_400));
     let roots = Roots(vec![short.0.clone(), long.0.clone()].into());
     let first = showing(short, version, None);
