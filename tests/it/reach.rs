@@ -4,6 +4,7 @@ mod addresses;
 mod keep_alive;
 mod postgres;
 mod proxy;
+mod reset;
 mod resumed;
 mod roots;
 mod silent;

@@ -41,7 +41,7 @@ impl Dialling {
         loop {
             let trial = pool.state().tries.trial();
             if !trial.is_zero() && connection.sender.is_closed() {
-                pool.state().tries.ended_unanswered(connection.lived());
+                pool.state().tries.ended_unanswered(connection.opened, connection.lived());
                 return Err(pool.dialer.closed(&connection));
             }
             let rest = trial.saturating_sub(connection.lived());

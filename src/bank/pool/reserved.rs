@@ -15,7 +15,8 @@ pub struct Reserved {
     pool: Arc<Shared>,
 }
 
-/// When another connection is opened: shortly before its use, or now, because the one before has ended.
+/// When another connection is opened: shortly before its use, or now, because the one before has ended. If one that is opened
+/// now would be idle for too long, it is opened shortly before its use, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     InTime,
@@ -48,7 +49,7 @@ impl Reserved {
     pub async fn until(self, at: Instant) -> Option<Reserved> {
         let lives = self.connection.as_ref().is_some_and(|connection| at < connection.renew_at);
         // A connection that is only too old is better than none.
-        let is_soon = || Instant::now() + Pool(Arc::clone(&self.pool)).set_up() + Pool::MARGIN > at;
+        let is_soon = || Instant::now() + Pool(Arc::clone(&self.pool)).opening() + Pool::MARGIN > at;
         let keeps = self.is_young(at) && (lives || is_soon());
         let mut reserved = if keeps { Some(self) } else { Box::pin(self.another(at, When::InTime)).await };
         while let Some(waiting) = reserved.take() {
@@ -77,7 +78,9 @@ impl Reserved {
         let pool = Pool(Arc::clone(&self.pool));
         drop(self);
         let lead = pool.lead(at, 1);
-        if when == When::InTime && !lead.is_zero() {
+        // A bank may close unused connections early: each that is opened too soon would end before its use, too.
+        let too_far = Instant::now() + pool.0.state().idle_bound.of(0) * 7 / 8;
+        if (when == When::InTime || at > too_far) && !lead.is_zero() {
             tokio::time::sleep_until(at.checked_sub(lead).unwrap_or(at).into()).await;
         }
         let reserving = async {
@@ -136,7 +139,7 @@ impl Reserved {
         let idle = first_byte.saturating_duration_since(self.since);
         let lived = connection.lived();
         if connection.answered == 0 && lived <= Pool::AT_ONCE {
-            self.pool.state().tries.ended_unanswered(lived);
+            self.pool.state().tries.ended_unanswered(connection.opened, lived);
         }
         if connection.answered > 0 && idle > Pool::AT_ONCE {
             self.pool.state().idle_bound.closed_after(idle, connection.answered);

@@ -1,6 +1,6 @@
 //! Tests of the pool against servers that keep connections, close them, or are not there.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+mod trials;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -145,40 +145,6 @@ async fn a_server_that_accepts_and_hangs_up_is_no_open_connection() {
         tokio::time::sleep(refused.retry_in).await;
     }
     assert!(came.lock().unwrap().len() <= 4, "{}", came.lock().unwrap().len());
-}
-
-/// stunnel does so while it cannot reach the bank behind it.
-#[tokio::test]
-async fn after_a_connection_ended_unanswered_others_are_used_only_if_they_outlive_it_until_one_is_answered() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let pool = pool(&listener.local_addr().unwrap().to_string(), 1);
-    let is_well = Arc::new(AtomicBool::new(false));
-    let keeps = Arc::clone(&is_well);
-    tokio::spawn(async move {
-        let mut kept = Vec::new();
-        while let Ok((stream, _)) = listener.accept().await {
-            if keeps.load(Ordering::Relaxed) {
-                kept.push(stream);
-            } else {
-                tokio::time::sleep(Duration::from_millis(40)).await;
-            }
-        }
-    });
-    let first = pool.reserve(want(1)).await.unwrap();
-    while first[0].is_open() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    drop(first);
-    for _ in 0..3 {
-        let refused = pool.reserve(want(1)).await.unwrap_err();
-        assert_eq!(refused.code, Code::ConnectClosed);
-        tokio::time::sleep(refused.retry_in).await;
-    }
-    is_well.store(true, Ordering::Relaxed);
-    let mut well = pool.reserve(want(1)).await.unwrap().remove(0);
-    assert!(well.connection().unwrap().lived() >= Duration::from_millis(40));
-    well.answered(true, None);
-    assert_eq!(pool.0.state().tries.trial(), Duration::ZERO, "the next one is used at once");
 }
 
 #[tokio::test]
