@@ -16,7 +16,6 @@ mod blocked;
 mod claiming;
 mod inquire;
 mod lapses;
-mod lead_time;
 mod making;
 mod need;
 mod phases;

@@ -5,6 +5,7 @@
 pub mod breakers;
 pub mod effective_limits;
 mod late_answers;
+pub mod lead_time;
 pub mod liveness;
 pub mod meter;
 mod own_shares;
@@ -36,6 +37,7 @@ use crate::refund::{ChannelName, LimitName};
 use crate::store::{ClockWitness, Store};
 use crate::traces::Traces;
 use breakers::Breakers;
+use lead_time::LeadTimesOfSends;
 use own_shares::OwnShares;
 pub use own_shares::ShareLook;
 use progress::Progress;
@@ -82,6 +84,7 @@ pub struct NodeState {
     pub suspensions: Suspensions,
     pub breakers: Breakers,
     pub slots: SlotsOfChannels,
+    pub lead_times_of_sends: LeadTimesOfSends,
     pub progress: Progress,
     pub status_report: StatusReport,
     pub saving: Saving,
@@ -126,6 +129,7 @@ impl NodeState {
             suspensions: Suspensions::default(),
             breakers: Breakers::default(),
             slots: SlotsOfChannels::default(),
+            lead_times_of_sends: LeadTimesOfSends::default(),
             progress: Progress::default(),
             status_report: StatusReport::default(),
             saving: Saving::default(),

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use super::Work;
 use super::attempt::Attempt;
-use super::lead_time::LeadTime;
 use crate::bank::outcome::for_the_log;
 use crate::bank::{Reserved, SentInquiry};
 use crate::bucket::{Bucket, BucketError, Order, Purpose, Take, Yield};
@@ -21,6 +20,7 @@ use crate::channel::{Channel, Inquiry};
 use crate::crash;
 use crate::limiter::{Limit, Supply};
 use crate::logs::{chain, millis};
+use crate::node::lead_time::LeadTime;
 use crate::node::slots::Slot;
 use crate::node::suspended::Clearance;
 use crate::node::suspending::BankRefusal;
@@ -36,14 +36,21 @@ use crate::wake_up::WakeUps;
 pub struct Inquiries {
     inquiry: Arc<Inquiry>,
     lead_time: LeadTime,
+    /// The lead time of the sends under the same limits; `None` if inquiries have limits of their own.
+    of_sends: Option<Arc<LeadTime>>,
     /// All limits free many permits at one moment, and workers for sends may take all of them.
     asks_first: bool,
 }
 
 impl Inquiries {
-    pub(super) fn new(inquiry: Arc<Inquiry>, limits: &[Arc<Limit>]) -> Self {
-        let asks_first = limits.iter().all(|limit| limit.rule.algorithm.supply() == Supply::Together);
-        Inquiries { inquiry, lead_time: LeadTime::default(), asks_first }
+    pub(super) fn new(inquiry: Arc<Inquiry>, limits: &[Arc<Limit>], of_sends: Arc<LeadTime>) -> Self {
+        let of_sends = inquiry.limits.is_none().then_some(of_sends);
+        Inquiries { inquiry, lead_time: LeadTime::default(), of_sends, asks_first: Self::ask_first(limits) }
+    }
+
+    /// Whether inquiries under these limits ask with the longest lead time: each limit frees many permits at one moment.
+    pub fn ask_first(limits: &[Arc<Limit>]) -> bool {
+        limits.iter().all(|limit| limit.rule.algorithm.supply() == Supply::Together)
     }
 }
 
@@ -53,10 +60,15 @@ impl Work for Inquiries {
     const MOST_AT_ONCE: u32 = 4;
 
     /// Where many permits become free at one moment, the longest lead time that a node may ask with. Workers for sends ask later,
-    /// so they cannot take all permits of a window first. Where permits come one by one, each waiting node has a turn. There an
-    /// earlier lead time would pass over the slots that sends have not asked for yet, and these slots would be lost.
+    /// so they cannot take all permits of a window first. Where permits come one by one, each waiting node has a turn. There a
+    /// longer lead time than that of sends would pass over the slots that sends have not asked for yet, and these slots would be
+    /// lost. With a shorter one, sends see each slot first and take it, turn or not.
     fn lead_time(&self) -> Duration {
-        if self.asks_first { Bucket::LONGEST_LEAD_TIME } else { self.lead_time.expected() }
+        if self.asks_first {
+            return Bucket::LONGEST_LEAD_TIME;
+        }
+        let of_sends = self.of_sends.as_ref().and_then(|lead_time| lead_time.learned());
+        self.lead_time.expected().max(of_sends.unwrap_or_default())
     }
 
     /// The metric counts the claims of sends only.

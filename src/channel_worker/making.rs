@@ -37,7 +37,8 @@ impl ChannelWorker<Sends> {
     ) -> Self {
         let (connections, tokens) = (bank.connections().clone(), bank.tokens().cloned());
         let means = Means { connections, tokens, slots: channel.max_in_flight };
-        let sends = Sends::new(outbox, node.status_report.meter(&channel.name));
+        let lead_time = node.lead_times_of_sends.of(&channel.name);
+        let sends = Sends::new(outbox, lead_time, node.status_report.meter(&channel.name));
         Self::new(node, wake_ups, channel, bank, means, sends, stop)
     }
 }
@@ -61,7 +62,8 @@ impl ChannelWorker<Inquiries> {
             }
         };
         let means = Means { connections, tokens, slots: (channel.max_in_flight / 4).max(1) };
-        let inquiries = Inquiries::new(inquiry, &channel.limits);
+        let of_sends = node.lead_times_of_sends.of(&channel.name);
+        let inquiries = Inquiries::new(inquiry, &channel.limits, of_sends);
         Some(Self::new(node, wake_ups, channel, bank, means, inquiries, stop))
     }
 }

@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 use super::Work;
 use super::attempt::Attempt;
 use super::lapses::Lapses;
-use super::lead_time::LeadTime;
 use crate::bank::{Reserved, Sent};
 use crate::bucket::{Bucket, BucketError, Order, Purpose, Take};
 use crate::channel::Channel;
 use crate::crash;
 use crate::node::Node;
+use crate::node::lead_time::LeadTime;
 use crate::node::meter::Meter;
 use crate::node::slots::Slot;
 use crate::node::suspending::BankRefusal;
@@ -27,14 +27,14 @@ use crate::wake_up::WakeUps;
 #[derive(Debug)]
 pub struct Sends {
     outbox: mpsc::Sender<Settled>,
-    lead_time: LeadTime,
+    lead_time: Arc<LeadTime>,
     lapses: Arc<Lapses>,
     meter: Arc<Meter>,
 }
 
 impl Sends {
-    pub(super) fn new(outbox: mpsc::Sender<Settled>, meter: Arc<Meter>) -> Self {
-        Sends { outbox, lead_time: LeadTime::default(), lapses: Arc::default(), meter }
+    pub(super) fn new(outbox: mpsc::Sender<Settled>, lead_time: Arc<LeadTime>, meter: Arc<Meter>) -> Self {
+        Sends { outbox, lead_time, lapses: Arc::default(), meter }
     }
 }
 

@@ -7,6 +7,7 @@ use super::blocked::Obstacle;
 use super::*;
 use crate::bank::{Reserved, SendDeadline, Slept};
 use crate::bucket::{Bucket, End, ServerTrust};
+use crate::channel::Inquiry;
 use crate::config::Config;
 use crate::limiter::{Algorithm, Span, Supply};
 use crate::metrics::Metrics;
@@ -107,6 +108,34 @@ async fn inquiries_ask_as_early_as_their_claims_need_unless_sends_could_take_all
         assert_eq!(is_longest, comes_at_once, "{:?}: {:?}", worker.channel.limits, worker.work.lead_time());
         assert!(is_longest || worker.work.lead_time() < Duration::from_millis(10));
     }
+}
+
+#[tokio::test]
+async fn inquiries_ask_no_later_than_sends_of_this_node_under_the_same_limits() {
+    let (node, channel, bank) = node_and_bank(Bucket::in_memory(Duration::from_secs(5)).unwrap(), "");
+    let inquiries = |channel: Arc<Channel>| {
+        let (wake_ups, stop) = (WakeUps::of_sends(100), CancellationToken::new());
+        let worker =
+            ChannelWorker::inquiries(node.clone(), wake_ups, channel, Arc::clone(&bank), stop).unwrap();
+        for _ in 0..20 {
+            worker.work.note_claim(&node, Duration::from_millis(3));
+        }
+        worker
+    };
+    let shared = inquiries(Arc::clone(&channel));
+    let mut own = channel.as_ref().clone();
+    let inquiry = own.inquiry.as_ref().unwrap().as_ref().clone();
+    own.inquiry = Some(Arc::new(Inquiry { limits: Some(channel.limits.clone()), ..inquiry }));
+    let own = inquiries(Arc::new(own));
+    assert!(shared.work.lead_time() < Duration::from_millis(10), "no send was claimed yet");
+
+    let (outbox, _inbox) = mpsc::channel(1);
+    let (wake_ups, stop) = (WakeUps::of_sends(100), CancellationToken::new());
+    let sends = ChannelWorker::sends(node.clone(), wake_ups, channel, Arc::clone(&bank), outbox, stop);
+    sends.work.note_claim(&node, Duration::from_millis(30));
+    assert!(sends.work.lead_time() > Duration::from_millis(30));
+    assert_eq!(shared.work.lead_time(), sends.work.lead_time());
+    assert!(own.work.lead_time() < Duration::from_millis(10), "limits of their own");
 }
 
 #[tokio::test]

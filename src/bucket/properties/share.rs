@@ -79,12 +79,12 @@ fn nodes_that_wait_as_long_as_they_must_leave_no_permit_unused() {
     }
 }
 
-/// The share of a paced limit that a node uses whose bucket for sends is never empty, while one permit in ten goes to an inquiry. Inquiries
-/// ask with this lead time, in us.
-fn share_with_inquiries(permits: u32, lead_time: i64) -> f64 {
+/// The share of a paced limit that a node uses whose bucket for sends is never empty, while one permit in ten is due to an inquiry; and
+/// whether inquiries get their permits. Sends and inquiries ask with these lead times, in us.
+fn share_with_inquiries(permits: u32, sends: i64, inquiries: i64) -> (f64, bool) {
     let (per, lateness) = (Duration::from_secs(1), Duration::from_millis(20));
     let rule = Rule { algorithm: Algorithm::Paced, permits, per, lateness };
-    let mut world = World::new(&[vec![rule.clone()]], 0, [3_000, lead_time, 0, 0]);
+    let mut world = World::new(&[vec![rule.clone()]], 0, [sends, inquiries, 0, 0]);
     world.ahead = 50_000;
     // Restores the count.
     world.try_take(0, 1, true).unwrap();
@@ -108,20 +108,27 @@ fn share_with_inquiries(permits: u32, lead_time: i64) -> f64 {
         }
     }
     judge::judge(&world).unwrap();
-    assert!(asked * 12 >= sent, "{asked} inquiries beside {sent} sends");
     let slots = (world.now() - began) as f64 / rule.spacing_us() as f64;
-    (world.taken - before) as f64 / slots
+    ((world.taken - before) as f64 / slots, asked * 12 >= sent)
 }
 
 #[test]
 fn inquiries_that_ask_as_early_as_sends_leave_no_slot_unused() {
     for permits in [10, 50, 200] {
-        let share = share_with_inquiries(permits, 4_000);
-        assert!(share >= 0.94, "{permits} a second: {share:.3}");
+        for (sends, inquiries) in [(3_000, 4_000), (30_000, 30_000)] {
+            let (share, have_theirs) = share_with_inquiries(permits, sends, inquiries);
+            assert!(
+                share >= 0.94 && have_theirs,
+                "{permits} a second, {sends} us: {share:.3}, {have_theirs}"
+            );
+        }
     }
     // The reason why they do not ask with the longest lead time.
-    let share = share_with_inquiries(200, micros(Permit::LONGEST_LEAD_TIME));
-    assert!(share < 0.8, "{share:.3}");
+    let (share, have_theirs) = share_with_inquiries(200, 3_000, micros(Permit::LONGEST_LEAD_TIME));
+    assert!(share < 0.8 && have_theirs, "{share:.3}, {have_theirs}");
+    // The reason why they ask no later than sends.
+    let (_, have_theirs) = share_with_inquiries(50, 30_000, 4_000);
+    assert!(!have_theirs, "sends see further, and leave no slot");
 }
 
 /// Of a limit that is used up, each visit takes several permits. Asking for each permit would cost a claim for each.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use refundd::bucket::{Bucket, BucketError, Order, Purpose, Take, Yield};
 use refundd::channel::Channel;
+use refundd::channel_worker::Inquiries;
 use refundd::limiter::{PermitNumber, timing};
 use refundd::store::Store;
 
@@ -72,7 +73,12 @@ impl World<'_> {
                 bucket.take(&channel, order).await
             }
             Purpose::Inquire => {
-                let order = Order { want, low_water: 0, lead_time: Bucket::LONGEST_LEAD_TIME, until: None };
+                let lead_time = if Inquiries::ask_first(&channel.limits) {
+                    Bucket::LONGEST_LEAD_TIME
+                } else {
+                    self.lead_time()
+                };
+                let order = Order { want, low_water: 0, lead_time, until: None };
                 bucket.take_inquiries(&channel, order, Yield::ToSends).await
             }
         };
@@ -81,7 +87,7 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// `LeadTime::expected`.
+    /// `LeadTime::expected`, of sends and of inquiries: the claims of both take as long.
     fn lead_time(&self) -> Duration {
         Duration::from_micros(self.plan.slow.unsigned_abs() * 2 + 500)
     }

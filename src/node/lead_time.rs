@@ -3,14 +3,28 @@
 //!
 //! Before the first claim it is a guess, and rather too long than too short.
 
-use std::sync::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::estimate::Estimate;
 use crate::lock::Lock;
+use crate::refund::ChannelName;
 
+/// The lead times of the sends of all channels. Inquiries under the same limits look at them. A channel that is gone keeps its entry.
 #[derive(Debug, Default)]
-pub(super) struct LeadTime(Mutex<Estimate>);
+pub struct LeadTimesOfSends(Mutex<HashMap<ChannelName, Arc<LeadTime>>>);
+
+impl LeadTimesOfSends {
+    /// The lead time of a channel's sends, which all workers of the channel share.
+    pub fn of(&self, channel: &ChannelName) -> Arc<LeadTime> {
+        Arc::clone(self.0.locked().entry(channel.clone()).or_default())
+    }
+}
+
+/// The lead time of one worker, or of all workers for the sends of one channel.
+#[derive(Debug, Default)]
+pub struct LeadTime(Mutex<Estimate>);
 
 impl LeadTime {
     const UNSEEN: Duration = Duration::from_millis(40);
@@ -22,9 +36,13 @@ impl LeadTime {
 
     /// The lead time to ask with, between 0.5 ms and 1 s.
     pub fn expected(&self) -> Duration {
+        self.learned().unwrap_or(Self::UNSEEN)
+    }
+
+    /// The same; `None` before the first claim.
+    pub fn learned(&self) -> Option<Duration> {
         let seen = *self.0.locked();
-        let clamped = |took: Duration| took.clamp(Duration::from_micros(500), Duration::from_secs(1));
-        seen.expected().map_or(Self::UNSEEN, clamped)
+        seen.expected().map(|took| took.clamp(Duration::from_micros(500), Duration::from_secs(1)))
     }
 }
 
@@ -36,6 +54,7 @@ mod tests {
     fn a_slow_claim_makes_it_longer_and_quick_ones_shorter_again() {
         let lead_time = LeadTime::default();
         let at_rest = lead_time.expected();
+        assert_eq!(lead_time.learned(), None, "what is expected is a guess");
         lead_time.learn(Duration::from_millis(50));
         let after = lead_time.expected();
         assert!(after > at_rest * 3, "{after:?}");
