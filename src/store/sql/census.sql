@@ -20,7 +20,8 @@
         -- The journal has no index by channel: this reads half an hour of it, at most 200,000 lines, and only where a channel is doubtful.
         -- Above 111 lines a second of all channels these lines are less than half an hour, and above 333 less than the ten minutes of
         -- RefunddBankAcceptsNothing. What this finds is then a lower bound, so that rule also rings where each count of ten minutes found
-        -- a refusing bank. Above 3,333 the lines are less than the minute that `in_a_row` needs: only long waits are seen then.
+        -- a refusing bank. Above 3,333 the lines are less than the minute that `in_a_row` needs: only long waits are seen then. The lines
+        -- may also have fewer than two sends of a channel that pauses in between: `in_a_row` finds nothing then, and the gauge is 0.
         select a.channel, a.id, a.finished_at, a.code, a.status,
                max(a.id) filter (where a.outcome <> 'not_executed') over (partition by a.channel) as last_taken
           from refundd.attempts a
@@ -35,12 +36,14 @@
          group by channel having count(*) > 1 and min(finished_at) < now() - interval '1 minute'
     ), waiting as (
         -- One long wait leaves no second send to judge by, and its own line may be too old for `recent`. Its event `cooled` says since
-        -- when, and stands in the index of the channel's events. Until its end the channel sends nothing, also if a request that was
-        -- under way made the wait longer. refundd obeys no wait of more than a day.
+        -- when, and stands in the index of the channel's events. Until its end the channel sends nothing, unless a person ended the wait.
+        -- A later refusal that makes a wait longer writes no event: such a wait is seen here only until the end that its event names.
+        -- refundd obeys no wait of more than a day.
         select c.channel, min(e.at) as since
           from refundd.channels c join refundd.events e on e.channel = c.channel and e.kind = 'cooled'
          where c.cool_until > now() and (e.after ->> 'until')::timestamptz > now()
-           and e.at between now() - interval '1 day' and now() - interval '10 minutes' group by c.channel
+           and e.at between now() - interval '1 day' and now() - interval '10 minutes'
+           and e.at > coalesce(c.cooling_ended_at, '-infinity') group by c.channel
     ), refusing as (
         select coalesce(r.channel, w.channel) as channel, least(r.since, w.since) as since, coalesce(r.sends, 1) as sends,
                coalesce(r.waits, 1) as waits, coalesce(r.is_older, true) as is_older

@@ -6,6 +6,7 @@ use playground::bank::Step;
 use playground::forward::{Distance, Forward};
 use refundd::config::Config;
 use refundd::refund::State;
+use refundd::store::SuspendedBy;
 
 use super::refunds::AGE;
 use super::watch::Watch;
@@ -145,6 +146,15 @@ async fn a_bank_that_names_one_long_wait() {
         &["acme: nothing was accepted for at least 40 min: the bank asked to wait 1 time"],
     )
     .await;
+    // A person ends that wait and the bank pays. A short wait of later does not bring the long one back.
+    scratch.bank.then("acme", Step::pays());
+    scratch.store.release("acme", SuspendedBy::Cooling, "ann", None).await.unwrap();
+    scratch.insert("acme", "later-", 2).await;
+    until("the bank pays", async || scratch.count(State::Succeeded).await == 3).await;
+    let later = "update refundd.channels set cool_until = now() + interval '5 seconds'";
+    sqlx::query(sqlx::AssertSqlSafe(later)).execute(&mut owner).await.unwrap();
+    let acme = scratch.store.census().await.unwrap().into_iter().find(|one| one.channel == "acme");
+    assert!(acme.is_some_and(|acme| acme.nothing_accepted.is_none()), "the long wait has ended");
     node.stop().await;
 }
 
