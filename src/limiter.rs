@@ -143,14 +143,14 @@ impl Permit {
     pub const NEXT_SLOT: Duration = Duration::from_secs(1);
 
     /// How long to wait after the ledger refused a permit that Redis granted under another node's stricter rule; `None` if it granted
-    /// under the rules of this node. The node's own rule may be used up, and it counts what was spent in its `per`. Without a node
-    /// that asks under it, the stricter rule ends after [`timing::SEEN_FOR`].
+    /// under the rules of this node. The node's own rule may be used up. Each refusal makes Redis forget the limit for all nodes, so the
+    /// node does not ask again at once. Without a node that asks under it, the stricter rule ends after [`timing::SEEN_FOR`].
     #[must_use]
     pub fn wait_after_refusal(&self, limits: &[Arc<Limit>]) -> Option<Duration> {
-        let is_overruled = |limit: &&Arc<Limit>| {
+        let is_overruled = |limit: &Arc<Limit>| {
             self.numbers.iter().any(|number| number.limit == limit.name && number.stricter_rule.is_some())
         };
-        limits.iter().filter(is_overruled).map(|limit| limit.rule.per.min(timing::SEEN_FOR)).max()
+        limits.iter().any(is_overruled).then_some(timing::SEEN_FOR)
     }
 
     /// The permit as the journal writes it; `None` for a permit without numbers.
@@ -258,6 +258,34 @@ fn shifted(at: Instant, by_us: i64) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_overruled_node_stays_away_after_a_refusal_until_the_stricter_rule_may_have_ended() {
+        let rule = Rule {
+            algorithm: Algorithm::Paced,
+            permits: 20,
+            per: Duration::from_secs(1),
+            lateness: Duration::from_millis(20),
+        };
+        let permit = |stricter: Option<&str>| {
+            let number = PermitNumber {
+                limit: LimitName::new("acme").unwrap(),
+                window_start_us: 0,
+                ordinal: 1,
+                generation: 1,
+                own_rule: Arc::from(""),
+                stricter_rule: stricter.map(Arc::from),
+                counted: Counted { is_always: true, lead: Duration::ZERO, clock_known: None },
+            };
+            Permit { numbers: vec![number], span: None }
+        };
+        let name = LimitName::new("acme").unwrap();
+        let limit = Limit { name, rule, ahead: Duration::ZERO, placement: Placement::Shared };
+        let limits = [Arc::new(limit)];
+        assert_eq!(permit(Some("{}")).wait_after_refusal(&limits), Some(timing::SEEN_FOR));
+        assert_eq!(permit(None).wait_after_refusal(&limits), None);
+        assert_eq!(permit(Some("{}")).wait_after_refusal(&[]), None);
+    }
 
     #[test]
     fn a_span_shrinks_by_the_round_trip_at_both_ends() {

@@ -255,11 +255,20 @@ impl Node {
                 .await?;
             self.bucket.restore(limit, &count).await?;
         } else {
-            tracing::warn!(
-                limit.name = %limit.name,
-                "Redis granted permits that the ledger's count of limit `{}` does not allow; the ledger refused them, \
-                 and Redis is restored from it", limit.name,
-            );
+            if number.stricter_rule.is_some() {
+                tracing::info!(
+                    limit.name = %limit.name,
+                    "Limit `{}`: the rule of this node's own file is used up while another node's stricter rule counts; \
+                     reload all nodes from one file", limit.name,
+                );
+            } else {
+                tracing::warn!(
+                    limit.name = %limit.name,
+                    "Redis granted permits that the ledger's count of limit `{}` does not allow; the ledger refused them, \
+                     and Redis is restored from it", limit.name,
+                );
+            }
+            // Behind a stricter rule the count may be forged, too.
             self.bucket.forget(limit, i64::MAX).await?;
         }
         Ok(())

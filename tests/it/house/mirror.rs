@@ -27,7 +27,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/heartbeat.rs", "watch_clock", "housekeeping.rs", 0xae00_5aac),
     ("src/heartbeat.rs", "write_liveness", "housekeeping.rs", 0x0db9_aa2b),
     ("src/node/restoring.rs", "restore", "restoring.rs", 0xf91f_7f29),
-    ("src/node/restoring.rs", "catch_up", "restoring.rs", 0x85cb_aa6f),
+    ("src/node/restoring.rs", "catch_up", "restoring.rs", 0x4622_38cc),
     ("src/node/restoring.rs", "try_to_restore", "restoring.rs", 0x9e36_6e96),
     ("src/node/suspending.rs", "read_suspensions", "housekeeping.rs", 0xced8_2f89),
     ("src/node/suspending.rs", "suspend", "send.rs", 0xfd02_38be),
