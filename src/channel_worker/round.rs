@@ -83,11 +83,12 @@ impl<W: Work> ChannelWorker<W> {
                 })
             }
             Ok(Take::Denied { wait, depth, is_low, stricter_rules }) => {
+                let longest = self.effective_limits.longest_wait(&stricter_rules);
+                // Without a depth, the reply says nothing about rules either: another node restores a count.
                 if let Some(depth) = depth {
                     self.note_depth(depth);
+                    self.note_most_wanted(channel, &stricter_rules);
                 }
-                let longest = self.effective_limits.longest_wait(&stricter_rules);
-                self.note_most_wanted(channel, &stricter_rules);
                 self.waits.note_limit(channel, Some(&wait));
                 self.note_status(channel, Some(&wait), stricter_rules);
                 if is_low {

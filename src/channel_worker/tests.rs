@@ -1,4 +1,5 @@
-//! Tests of the worker's notices to Redis, of a take that came too late, of the lead time of inquiries, and of an attempt after a sleep.
+//! Tests of the worker's notices to Redis, of takes that came too late or meet a lost count, of the lead time of inquiries, and of an attempt
+//! after a sleep.
 
 use tokio::sync::mpsc;
 
@@ -6,7 +7,7 @@ use super::attempt::{Attempt, ClaimTimes};
 use super::blocked::Obstacle;
 use super::*;
 use crate::bank::{Reserved, SendDeadline, Slept};
-use crate::bucket::{Bucket, End, ServerTrust};
+use crate::bucket::{Bucket, End, Order, ServerTrust};
 use crate::channel::Inquiry;
 use crate::config::Config;
 use crate::limiter::{Algorithm, Span, Supply};
@@ -136,6 +137,26 @@ async fn inquiries_ask_no_later_than_sends_of_this_node_under_the_same_limits() 
     assert!(sends.work.lead_time() > Duration::from_millis(30));
     assert_eq!(shared.work.lead_time(), sends.work.lead_time());
     assert!(own.work.lead_time() < Duration::from_millis(10), "limits of their own");
+}
+
+#[tokio::test]
+async fn a_reply_that_says_nothing_of_rules_leaves_the_bound_of_a_take_as_it_is() {
+    let bucket = Bucket::in_memory(Duration::from_secs(5)).unwrap();
+    let (mut worker, _inbox) = worker(bucket.clone(), "");
+    let channel = Arc::clone(&worker.channel);
+    bucket.fill(&channel.name, &[RefundId(7)], End::Back, 100).await.unwrap();
+    worker.most_wanted = 20;
+    let next = loop {
+        // The count is lost. This call is told to restore it, and for 0.3 s the worker is told to wait for that.
+        let order = Order { want: 1, low_water: 0, lead_time: Duration::ZERO, until: None };
+        let _told = bucket.take(&channel, order).await.unwrap();
+        let resources = Resources { slots: Vec::new(), connections: Vec::new() };
+        if let Ok(next) = worker.round(&channel, resources).await {
+            break next;
+        }
+    };
+    assert!(matches!(next, Next::Grant(_)), "{next:?}");
+    assert_eq!((worker.depth, worker.most_wanted), (None, 20));
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/claiming.rs", "claim_once", "channel_worker/claiming.rs", 0x13d4_b70b),
     ("src/channel_worker/claiming.rs", "follow_up", "channel_worker/claiming.rs", 0x0d7e_65b8),
     ("src/channel_worker/claiming.rs", "take_back", "channel_worker/claiming.rs", 0x14df_ecae),
-    ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0xf8fa_aa56),
+    ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x0d1c_2694),
     ("src/channel_worker/send.rs", "run", "send.rs", 0x890c_3597),
     ("src/channel_worker/send.rs", "send", "send.rs", 0x3fbf_4e73),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0x3353_005d),
