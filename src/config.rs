@@ -222,7 +222,7 @@ impl Config {
         warnings.extend(self.unused_limits().map(|limit| {
             format!("no channel names limit `{limit}`, so it slows no refund; only `acquire` counts by it")
         }));
-        warnings.extend(limit::warnings(&self.limits, self.redis.clock_tolerance));
+        warnings.extend(limit::warnings(&self.limits, self.redis.clock_tolerance, &self.callers));
         warnings.extend(review::warnings(&self.callers, self.channels.keys()));
         warnings
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::caller::Callers;
+use crate::caller::scope::CallerScope;
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
 use crate::refund::id::LimitName;
 
@@ -156,18 +158,39 @@ fn placement(
     u32::try_from(nodes.value).ok().filter(|_| sound).map(|nodes| Placement::LocalShare { nodes })
 }
 
-/// A claim takes a permit that opens up to `ahead` from now, so a clock may be ahead by that, too.
-pub(super) fn warnings(limits: &BTreeMap<LimitName, Arc<Limit>>, clock_tolerance: Duration) -> Vec<String> {
-    let long = limits.values().filter(|limit| limit.ahead > clock_tolerance);
-    let warning = |limit: &Arc<Limit>| {
-        let (ahead, tolerance) = (say(limit.ahead), say(clock_tolerance));
-        format!(
-            "limit `{}` has an `ahead` of {ahead}, and a claim under it takes permits of a clock that is wrong by that much and \
-             `clock_tolerance` ({tolerance}); set `ahead` to {tolerance} or less",
-            limit.name
-        )
+/// The shortest `lateness` with which other services get along. A permit of most kinds lives for half of it.
+const LATENESS_TO_ACQUIRE: Duration = Duration::from_millis(20);
+
+/// A claim takes a permit that opens up to `ahead` from now, so a clock may be ahead by that, too. A caller that acquires a permit
+/// needs time for its own first byte.
+pub(super) fn warnings(
+    limits: &BTreeMap<LimitName, Arc<Limit>>,
+    clock_tolerance: Duration,
+    callers: &Callers,
+) -> Vec<String> {
+    let is_acquired = |name: &LimitName| {
+        let mut callers = callers.0.values();
+        callers.any(|caller| caller.may.contains(&CallerScope::Acquire) && caller.limits.has(name.as_str()))
     };
-    long.map(warning).collect()
+    let mut warnings = Vec::new();
+    for limit in limits.values() {
+        let (name, ahead, tolerance) = (&limit.name, say(limit.ahead), say(clock_tolerance));
+        if limit.ahead > clock_tolerance {
+            warnings.push(format!(
+                "limit `{name}` has an `ahead` of {ahead}, and a claim under it takes permits of a clock that is wrong by that much and \
+                 `clock_tolerance` ({tolerance}); set `ahead` to {tolerance} or less"
+            ));
+        }
+        let Rule { algorithm, lateness, .. } = &limit.rule;
+        if !algorithm.is_numbered() && *lateness < LATENESS_TO_ACQUIRE && is_acquired(name) {
+            let (lateness, least) = (say(*lateness), say(LATENESS_TO_ACQUIRE));
+            warnings.push(format!(
+                "limit `{name}` has a `lateness` of {lateness}, and a permit that a caller acquires lives for half of it; set `lateness` \
+                 to {least} or more"
+            ));
+        }
+    }
+    warnings
 }
 
 /// A limit for the configuration's digest and for people.

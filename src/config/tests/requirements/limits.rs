@@ -154,3 +154,24 @@ fn an_ahead_beyond_the_tolerance_of_clocks_is_warned_of() {
     let long = warnings("10m");
     assert!(long.len() == 1 && long[0].contains("limit `acme` has an `ahead` of 10m"), "{long:?}");
 }
+
+#[test]
+fn a_short_lateness_of_a_limit_that_callers_acquire_is_warned_of() {
+    let warnings = |algorithm: &str, lateness: &str, may: &str| {
+        let config = with(&format!(
+            "[limit.acme]\nalgorithm = \"{algorithm}\"\npermits = 1\nper = \"1s\"\nlateness = \"{lateness}\"\n\
+             [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\n\
+             [caller.shop]\ncertificate = \"shop\"\nmay = [{may}]\nchannels = [\"*\"]\nlimits = [\"*\"]\n"
+        ));
+        config.warnings().into_iter().filter(|warning| warning.contains("lateness")).collect::<Vec<_>>()
+    };
+    let short = warnings("paced", "10ms", "\"acquire\"");
+    assert!(short.len() == 1 && short[0].contains("limit `acme` has a `lateness` of 10ms"), "{short:?}");
+    for (algorithm, lateness, may) in [
+        ("paced", "20ms", "\"acquire\""),
+        ("fixed_window", "10ms", "\"acquire\""),
+        ("paced", "10ms", "\"look\""),
+    ] {
+        assert_eq!(warnings(algorithm, lateness, may), Vec::<String>::new(), "{algorithm} {lateness} {may}");
+    }
+}
