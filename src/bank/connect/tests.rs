@@ -12,10 +12,14 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::bank::client::now;
 use crate::channel::Roots;
 
 type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
+
+/// Seconds since the beginning of 1970.
+fn now() -> u64 {
+    u64::try_from(Timestamp::now().as_second()).unwrap()
+}
 
 /// A certificate that ends so many seconds after the beginning of 1970, and its key.
 fn identity_until(end: u64) -> Identity {

@@ -27,7 +27,7 @@ async fn a_refusal_without_retry_after_goes_to_nobody_where_a_rule_names_it() {
 
 /// Varnish answers so whenever it has no answer of the bank, also where the bank was only slow and has paid.
 #[tokio::test]
-async fn a_proxys_page_with_retry_after_is_no_proof_that_the_bank_did_not_pay_until_a_rule_says_so() {
+async fn the_page_of_a_proxy_with_retry_after_is_no_proof_that_the_bank_did_not_pay_until_a_rule_says_so() {
     let page = "<!DOCTYPE html><html><h1>Error 503 Backend fetch failed</h1><p>Guru Meditation:</p></html>";
     let answer = || Step::answers(503, page).with_header(hyper::header::RETRY_AFTER, 1.into());
     let rule = "[[channel.acme.verdict]]\nstatus = 503\noutcome = \"asked_to_wait\"\n";
