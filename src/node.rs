@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -77,6 +77,8 @@ pub struct NodeState {
     pub name: Arc<str>,
     /// With all of its connections, also where all nodes wait for what a caller's request does.
     store: Store,
+    /// Restores of Redis that use [`NodeState::store`], one at a time.
+    restores: Semaphore,
     pub bucket: Bucket,
     pub metrics: Arc<Metrics>,
     /// Spans for a collector; they go nowhere unless the daemon sets this.
@@ -123,6 +125,7 @@ impl NodeState {
         NodeState {
             name: process.into(),
             store: store.witnessed_by(ClockWitness::default()),
+            restores: Semaphore::new(1),
             bucket,
             metrics,
             traces: Traces::default(),

@@ -62,12 +62,12 @@ impl Work for Inquiries {
     /// Where many permits become free at one moment, the longest lead time that a node may ask with. Workers for sends ask later,
     /// so they cannot take all permits of a window first. Where permits come one by one, each waiting node has a turn. There a
     /// longer lead time than that of sends would pass over the slots that sends have not asked for yet, and these slots would be
-    /// lost. With a shorter one, sends see each slot first and take it, turn or not.
+    /// lost. With a shorter one, sends see each slot first and take it, turn or not. Sends that rest take no slots.
     fn lead_time(&self) -> Duration {
         if self.asks_first {
             return Bucket::LONGEST_LEAD_TIME;
         }
-        let of_sends = self.of_sends.as_ref().and_then(|lead_time| lead_time.learned());
+        let of_sends = self.of_sends.as_ref().and_then(|lead_time| lead_time.learned_lately(Instant::now()));
         self.lead_time.expected().max(of_sends.unwrap_or_default())
     }
 

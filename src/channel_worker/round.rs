@@ -84,9 +84,11 @@ impl<W: Work> ChannelWorker<W> {
             }
             Ok(Take::Denied { wait, depth, is_low, stricter_rules }) => {
                 let longest = self.effective_limits.longest_wait(&stricter_rules);
-                // Without a depth, the reply says nothing about rules either: another node restores a count.
                 if let Some(depth) = depth {
                     self.note_depth(depth);
+                }
+                // While another node restores a count, the reply knows neither the depth nor the rules. A share knows the rules alone.
+                if depth.is_some() || !stricter_rules.is_empty() {
                     self.note_most_wanted(channel, &stricter_rules);
                 }
                 self.waits.note_limit(channel, Some(&wait));

@@ -181,12 +181,19 @@ pub(super) fn warnings(
                  `clock_tolerance` ({tolerance}); set `ahead` to {tolerance} or less"
             ));
         }
-        let Rule { algorithm, lateness, .. } = &limit.rule;
-        if !algorithm.is_numbered() && *lateness < LATENESS_TO_ACQUIRE && is_acquired(name) {
+        let Rule { algorithm, per, lateness, .. } = &limit.rule;
+        // `lateness` is less than half of `per`.
+        let may_be_longer = *per > 2 * LATENESS_TO_ACQUIRE;
+        if may_be_longer && !algorithm.is_numbered() && *lateness < LATENESS_TO_ACQUIRE && is_acquired(name) {
             let (lateness, least) = (say(*lateness), say(LATENESS_TO_ACQUIRE));
+            let costs = if algorithm.keeps_gap() {
+                "; with `gap = \"strict\"` that costs some of the rate"
+            } else {
+                ""
+            };
             warnings.push(format!(
                 "limit `{name}` has a `lateness` of {lateness}, and a permit that a caller acquires lives for half of it; set `lateness` \
-                 to {least} or more"
+                 to {least} or more{costs}"
             ));
         }
     }

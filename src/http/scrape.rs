@@ -17,7 +17,7 @@ use crate::metrics::{PageFormat, Readings};
 /// The longest wait for a count. Scrapers commonly give up after ten seconds.
 const MOST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The longest wait for everything else from Postgres, taken together.
+/// The longest wait for what suspends channels, and then for everything else from Postgres, taken together.
 const REST: Duration = Duration::from_secs(2);
 
 /// The oldest snapshot in Postgres, and since when this node has seen it. Postgres shows times of other roles' sessions to few roles.
@@ -50,6 +50,7 @@ pub(super) async fn page(State(api): State<Api>, headers: HeaderMap) -> impl Int
     // These reads wait behind no caller. One scrape makes them at a time: many would use the connections of the node's own work.
     let store = &api.whole_node.store;
     let alone = timeout_at(until, api.scrapes.lock()).await.ok();
+    let until = Instant::now() + REST;
     // A Postgres that did not answer just now is not waited for again.
     let (unsealed, undelivered, proposals, oldest) = match suspended.as_ref().and(alone.as_ref()) {
         Some(_) => (

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::estimate::Estimate;
 use crate::lock::Lock;
@@ -24,14 +24,21 @@ impl LeadTimesOfSends {
 
 /// The lead time of one worker, or of all workers for the sends of one channel.
 #[derive(Debug, Default)]
-pub struct LeadTime(Mutex<Estimate>);
+pub struct LeadTime {
+    estimate: Mutex<Estimate>,
+    /// When a claim was noted last.
+    learned_at: Mutex<Option<Instant>>,
+}
 
 impl LeadTime {
     const UNSEEN: Duration = Duration::from_millis(40);
+    /// How long the last claim counts for others.
+    const LATELY: Duration = Duration::from_mins(1);
 
     /// Notes how long a claim took.
     pub fn learn(&self, took: Duration) {
-        self.0.locked().learn(took);
+        self.estimate.locked().learn(took);
+        *self.learned_at.locked() = Some(Instant::now());
     }
 
     /// The lead time to ask with, between 0.5 ms and 1 s.
@@ -39,9 +46,15 @@ impl LeadTime {
         self.learned().unwrap_or(Self::UNSEEN)
     }
 
+    /// The same; `None` if no claim was noted in the last minute before `now`.
+    pub fn learned_lately(&self, now: Instant) -> Option<Duration> {
+        let at = (*self.learned_at.locked())?;
+        self.learned().filter(|_| now.saturating_duration_since(at) <= Self::LATELY)
+    }
+
     /// The same; `None` before the first claim.
-    pub fn learned(&self) -> Option<Duration> {
-        let seen = *self.0.locked();
+    fn learned(&self) -> Option<Duration> {
+        let seen = *self.estimate.locked();
         seen.expected().map(|took| took.clamp(Duration::from_micros(500), Duration::from_secs(1)))
     }
 }
@@ -54,10 +67,13 @@ mod tests {
     fn a_slow_claim_makes_it_longer_and_quick_ones_shorter_again() {
         let lead_time = LeadTime::default();
         let at_rest = lead_time.expected();
-        assert_eq!(lead_time.learned(), None, "what is expected is a guess");
+        assert_eq!(lead_time.learned_lately(Instant::now()), None, "what is expected is a guess");
         lead_time.learn(Duration::from_millis(50));
         let after = lead_time.expected();
         assert!(after > at_rest * 3, "{after:?}");
+        let now = Instant::now();
+        assert_eq!(lead_time.learned_lately(now), Some(after));
+        assert_eq!(lead_time.learned_lately(now + LeadTime::LATELY + Duration::from_millis(1)), None);
         for _ in 0..100 {
             lead_time.learn(Duration::from_millis(1));
         }

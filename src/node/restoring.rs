@@ -41,7 +41,8 @@ impl Node {
     /// the log says nothing of it.
     ///
     /// One node at a time restores a limit, and all others wait for it. So its statements wait for no place among callers' requests,
-    /// also where such a request found that Redis forgot.
+    /// also where such a request found that Redis forgot. One restore at a time may do so: many would use the connections of the
+    /// node's own work.
     ///
     /// # Errors
     /// When Redis or Postgres fails. Redis then still lacks the count, and the next take finds that again.
@@ -62,6 +63,8 @@ impl Node {
         quietly: bool,
     ) -> Result<(), ServerError> {
         let limit = &forgotten.limit;
+        let place = self.state.restores.try_acquire();
+        let store = if place.is_ok() { &self.state.store } else { &self.store };
         self.publish_days([limit]).await?;
         if let Some(zone) = limit.rule.zone() {
             self.warn_without_day(limit, zone, forgotten.now_us);
@@ -71,7 +74,8 @@ impl Node {
             }
         }
         crash::point("adopting");
-        let count = self.state.store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
+        let count = store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
+        drop(place);
         crash::point("adopted");
         if forgotten.generation > count.generation {
             // The database was restored from a backup, or somebody wrote into Redis. Redis takes no count of an older generation
@@ -258,8 +262,9 @@ impl Node {
             if number.stricter_rule.is_some() {
                 tracing::info!(
                     limit.name = %limit.name,
-                    "Limit `{}`: the rule of this node's own file is used up while another node's stricter rule counts; \
-                     reload all nodes from one file", limit.name,
+                    "Limit `{}`: the ledger refused permits that Redis granted under a stricter rule, and spent none of them; the rule \
+                     of this node's own file is used up, or Redis's count is wrong. If the files of nodes differ, reload all from one",
+                    limit.name,
                 );
             } else {
                 tracing::warn!(

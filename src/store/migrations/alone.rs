@@ -15,12 +15,12 @@ const LOCK: i64 = 0x7265_6675_6e64_0039;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 const TELL_AGAIN: Duration = Duration::from_secs(10);
 
-/// The session that has the lock. Every role may read these columns.
+/// The session that has the lock; a prepared transaction has no pid. Every role may read these columns.
 const HOLDER: &str = "
     select l.pid, coalesce(a.usename::text, '') as role, coalesce(a.application_name, '') as program
       from pg_catalog.pg_locks l
       left join pg_catalog.pg_stat_activity a on a.pid = l.pid
-     where l.locktype = 'advisory' and l.granted and l.objsubid = 1 and l.pid is not null
+     where l.locktype = 'advisory' and l.granted and l.objsubid = 1
        and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
        and ((l.classid::bigint << 32) | l.objid::bigint) = $1";
 
@@ -58,8 +58,11 @@ pub(super) async fn wait(
 async fn holder(connection: &mut PgConnection) -> Result<Option<String>, Error> {
     let row = sqlx::query(HOLDER).bind(LOCK).fetch_optional(connection).await?;
     Ok(row.map(|row| {
-        let (pid, role, program): (i32, String, String) =
+        let (pid, role, program): (Option<i32>, String, String) =
             (row.get("pid"), row.get("role"), row.get("program"));
-        format!("the session with pid {pid} of role `{role}`, application `{program}`")
+        match pid {
+            Some(pid) => format!("the session with pid {pid} of role `{role}`, application `{program}`"),
+            None => "a prepared transaction (pg_prepared_xacts)".to_owned(),
+        }
     }))
 }

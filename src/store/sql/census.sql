@@ -37,7 +37,8 @@
     ), waiting as (
         -- One long wait leaves no second send to judge by, and its own line may be too old for `recent`. Its event `cooled` says since
         -- when, and stands in the index of the channel's events. Until its end the channel sends nothing, unless a person ended the wait.
-        -- A later refusal that makes a wait longer writes no event: such a wait is seen here only until the end that its event names.
+        -- A later refusal that makes a wait longer writes no event: such a wait is seen here only until the end that its event names,
+        -- and not at all if it began with one minute or less.
         -- refundd obeys no wait of more than a day.
         select c.channel, min(e.at) as since
           from refundd.channels c join refundd.events e on e.channel = c.channel and e.kind = 'cooled'

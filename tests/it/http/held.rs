@@ -116,7 +116,7 @@ async fn a_refund_whose_caller_hangs_up_before_its_commit_begins_is_not_saved() 
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     for statement in [
-        "create function public.takes_long() returns trigger language plpgsql as $$ begin perform pg_sleep(3); return new; end $$",
+        "create function public.takes_long() returns trigger language plpgsql as $$ begin perform pg_sleep(2.5); return new; end $$",
         "create trigger takes_long before insert on refundd.refunds for each row
            when (new.refund_ref = 'R-first') execute function public.takes_long()",
     ] {
