@@ -5,15 +5,14 @@
 //! connections, and a worker waits for the first one only.
 //!
 //! While the address cannot be reached, the pool tries one connection at a time, with growing pauses. A connection
-//! that the other end closes before its first use counts as a failed try. Until a request is answered again, a new one must
-//! outlive it before use. Otherwise a proxy that accepts and closes all would be dialled without a pause, at a permit each.
+//! that the other end closes before its first use counts as a failed try. Otherwise a proxy that accepts and closes
+//! every connection would make the pool dial without a pause.
 
 mod dialling;
 mod idle;
 mod measured;
 mod missing;
 mod reserved;
-mod sweep;
 mod tries;
 
 use std::collections::BTreeMap;
@@ -31,7 +30,6 @@ use measured::AddressEstimates;
 pub use measured::AddressTimes;
 use missing::Missing;
 pub use reserved::Reserved;
-use sweep::sweep;
 use tries::Tries;
 pub use tries::Unreachable;
 
@@ -182,21 +180,12 @@ impl Pool {
     pub fn lead(&self, at: Instant, need: usize) -> Duration {
         let state = self.0.state();
         let fresh = state.idle.iter().filter(|idle| idle.is_usable(at, &state.idle_bound)).count();
-        // Nobody knows yet how long a bank that is being probed keeps an idle connection.
-        if fresh >= need && !state.tries.is_probing() {
+        if fresh >= need {
             return Duration::ZERO;
         }
         let unused = state.idle_bound.of(0);
-        let set_up =
-            state.measured.set_up().min(self.0.dialer.limit()).min(Self::LONGEST_LEAD).min(unused * 3 / 4);
-        // A connection counts as idle from the end of its trial, so the bounds above do not hold for the trial.
-        set_up + state.tries.trial() + Self::MARGIN
-    }
-
-    /// How long a connection that is opened now takes until it may be used: its set-up and its trial.
-    fn opening(&self) -> Duration {
-        let state = self.0.state();
-        state.measured.set_up() + state.tries.trial()
+        state.measured.set_up().min(self.0.dialer.limit()).min(Self::LONGEST_LEAD).min(unused * 3 / 4)
+            + Self::MARGIN
     }
 
     /// How long opening a connection takes; it seldom takes longer.
@@ -237,7 +226,7 @@ impl Shared {
                 state.out += 1;
                 got.push(Reserved::new(connection, since, Arc::clone(self)));
             } else {
-                self.note_idle_end(state, &idle);
+                self.note_end(state, &idle.connection, idle.since);
             }
         }
         got
@@ -248,32 +237,23 @@ impl Shared {
         if !connection.sender.is_closed() {
             return;
         }
-        let idle = connection.ended_or_now().saturating_duration_since(since);
+        let ended = connection.ended.get().copied().unwrap_or_else(Instant::now);
+        let idle = ended.saturating_duration_since(since);
         if idle > Pool::AT_ONCE {
             state.idle_bound.closed_after(idle, connection.answered);
             return;
         }
         if connection.answered == 0 {
-            state.tries.ended_unanswered(connection.opened, connection.lived());
             state.tries.failed(&self.dialer.closed(connection), since);
         } else {
             state.short_lived = state.short_lived.saturating_add(1);
         }
     }
 
-    /// Notes the end of a connection that nobody had reserved. While the address is being probed, it says nothing: the probe is a
-    /// request.
-    fn note_idle_end(&self, state: &mut State, Idle { connection, since }: &Idle) {
-        let is_unused = connection.answered == 0 && connection.lived() <= Pool::AT_ONCE;
-        if !is_unused || !state.tries.is_probing() {
-            self.note_end(state, connection, *since);
-        }
-    }
-
     /// Starts to open connections, until `need` are being opened.
     fn dial_missing(self: &Arc<Self>, state: &mut State, need: usize) {
         let room = self.most.saturating_sub(state.idle.len() + state.out + state.dialling);
-        for _ in 0..state.tries.allowed(need, state.out).saturating_sub(state.dialling).min(room) {
+        for _ in 0..state.tries.allowed(need).saturating_sub(state.dialling).min(room) {
             state.dialling += 1;
             tokio::spawn(Dialling::of(Arc::clone(self)).run());
         }
@@ -290,6 +270,28 @@ impl Shared {
             if !std::mem::replace(&mut state.is_swept, true) {
                 tokio::spawn(sweep(Arc::clone(self)));
             }
+        }
+    }
+}
+
+/// Closes connections that were idle for too long, until none is idle. Otherwise a channel that seldom sends would
+/// keep connections open on many nodes.
+async fn sweep(pool: Arc<Shared>) {
+    loop {
+        let pause = pool.state().idle_bound.shortest();
+        tokio::time::sleep(pause).await;
+        let mut state = pool.state();
+        let now = Instant::now();
+        let idle = std::mem::take(&mut state.idle);
+        let (kept, old): (Vec<Idle>, Vec<Idle>) =
+            idle.into_iter().partition(|idle| idle.is_usable(now, &state.idle_bound));
+        state.idle = kept;
+        for idle in old {
+            pool.note_end(&mut state, &idle.connection, idle.since);
+        }
+        if state.idle.is_empty() {
+            state.is_swept = false;
+            return;
         }
     }
 }

@@ -3,8 +3,6 @@
 mod addresses;
 mod keep_alive;
 mod postgres;
-mod proxy;
-mod reset;
 mod resumed;
 mod roots;
 mod silent;

@@ -154,7 +154,7 @@ async fn a_server_whose_answer_is_cut_off_after_its_status_is_one_that_answers()
     let (request, deadline) = (post(Bytes::new()), deadline());
     let ((), result) = tokio::join!(bank, client.call(&request, &deadline, None));
     assert!(matches!(result, CallResult::Answer { status: 202, .. }), "{result:?}");
-    // The next connection needs no trial, and none is idle: the old one is not used again.
+    // None is idle: the old one is not used again.
     let later = Instant::now() + Duration::from_millis(500);
     let (lead, set_up) = (client.pool.lead(later, 1), client.pool.set_up());
     assert!(lead > Duration::ZERO && lead < set_up + Duration::from_millis(10), "{lead:?}, {set_up:?}");

@@ -4,15 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use crate::bank::connect::Connection;
-use crate::bank::dial_error::DialError;
 
 /// One connection that is being opened. It counts in `State::dialling` until this value is dropped.
 pub(super) struct Dialling(Option<Arc<Shared>>);
 
 impl Dialling {
-    /// How often a connection on trial is looked at. An answer on another connection ends the trial.
-    const LOOK_EVERY: Duration = Duration::from_millis(5);
+    /// How long a new connection must stay open before use, while no request was answered since the last failure.
+    const PROBATION: Duration = Duration::from_millis(5);
 
     pub fn of(pool: Arc<Shared>) -> Self {
         Dialling(Some(pool))
@@ -21,10 +19,15 @@ impl Dialling {
     pub async fn run(self) {
         let Some(pool) = self.0.clone() else { return };
         let began = Instant::now();
-        let dialled = match pool.dialer.dial().await {
-            Ok(connection) => Self::tried(&pool, connection).await,
-            Err(error) => Err(error),
-        };
+        let mut dialled = pool.dialer.dial().await;
+        if let Ok(connection) = &dialled
+            && !pool.state().tries.is_proven()
+        {
+            tokio::time::sleep(Self::PROBATION).await;
+            if connection.sender.is_closed() {
+                dialled = Err(pool.dialer.closed(connection));
+            }
+        }
         let mut state = pool.state();
         match dialled {
             Ok(connection) => {
@@ -33,22 +36,6 @@ impl Dialling {
                 pool.put_idle(&mut state, connection, Instant::now());
             }
             Err(error) => state.tries.failed(&error, began),
-        }
-    }
-
-    /// The connection, once it has stayed open for as long as new ones must.
-    async fn tried(pool: &Shared, connection: Connection) -> Result<Connection, DialError> {
-        loop {
-            let trial = pool.state().tries.trial();
-            if !trial.is_zero() && connection.sender.is_closed() {
-                pool.state().tries.ended_unanswered(connection.opened, connection.lived());
-                return Err(pool.dialer.closed(&connection));
-            }
-            let rest = trial.saturating_sub(connection.lived());
-            if rest.is_zero() {
-                return Ok(connection);
-            }
-            tokio::time::sleep(rest.min(Self::LOOK_EVERY)).await;
         }
     }
 }

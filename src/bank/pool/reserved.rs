@@ -15,14 +15,6 @@ pub struct Reserved {
     pool: Arc<Shared>,
 }
 
-/// When another connection is opened: shortly before its use, or now, because the one before has ended. If one that is opened
-/// now would be idle for too long, it is opened shortly before its use, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
-    InTime,
-    Now,
-}
-
 impl Reserved {
     pub(super) fn new(connection: Connection, since: Instant, pool: Arc<Shared>) -> Self {
         Reserved { connection: Some(connection), since, pool }
@@ -45,53 +37,26 @@ impl Reserved {
     }
 
     /// Waits until `at` with this connection. If it will be too old by then, or idle for too long, another takes its place, which
-    /// is opened shortly before. If it ends meanwhile, another is opened at once. `None` if that one is not open at `at`.
+    /// is opened shortly before; `None` if that one is not open at `at`.
     pub async fn until(self, at: Instant) -> Option<Reserved> {
         let lives = self.connection.as_ref().is_some_and(|connection| at < connection.renew_at);
         // A connection that is only too old is better than none.
-        let is_soon = || Instant::now() + Pool(Arc::clone(&self.pool)).opening() + Pool::MARGIN > at;
+        let is_soon = || Instant::now() + Pool(Arc::clone(&self.pool)).set_up() + Pool::MARGIN > at;
         let keeps = self.is_young(at) && (lives || is_soon());
-        let mut reserved = if keeps { Some(self) } else { Box::pin(self.another(at, When::InTime)).await };
-        while let Some(waiting) = reserved.take() {
-            tokio::select! {
-                biased;
-                () = tokio::time::sleep_until(at.into()) => return Some(waiting),
-                () = waiting.end() => reserved = Box::pin(waiting.another(at, When::Now)).await,
-            }
-        }
+        let reserved = if keeps { Some(self) } else { Box::pin(self.another(at)).await };
         tokio::time::sleep_until(at.into()).await;
-        None
+        reserved
     }
 
-    /// Waits until the connection has ended.
-    fn end(&self) -> impl Future<Output = ()> + Send + use<> {
-        let ended = self.connection.as_ref().map(|connection| connection.ended.clone());
-        async move {
-            if let Some(mut ended) = ended {
-                let _ = ended.wait_for(Option::is_some).await;
-            }
-        }
-    }
-
-    /// Another connection in place of this one; `None` if none is open at `at`. It is tried again after each failure.
-    async fn another(self, at: Instant, when: When) -> Option<Reserved> {
+    async fn another(self, at: Instant) -> Option<Reserved> {
         let pool = Pool(Arc::clone(&self.pool));
         drop(self);
         let lead = pool.lead(at, 1);
-        // A bank may close unused connections early: each that is opened too soon would end before its use, too.
-        let too_far = Instant::now() + pool.0.state().idle_bound.of(0) * 7 / 8;
-        if (when == When::InTime || at > too_far) && !lead.is_zero() {
+        if !lead.is_zero() {
             tokio::time::sleep_until(at.checked_sub(lead).unwrap_or(at).into()).await;
         }
-        let reserving = async {
-            loop {
-                match pool.reserve(Want { most: 1, need: 1, until: at }).await {
-                    Ok(mut got) => return got.pop(),
-                    Err(unreachable) => tokio::time::sleep(unreachable.retry_in.max(Pool::MARGIN)).await,
-                }
-            }
-        };
-        tokio::time::timeout_at(at.into(), reserving).await.ok()?
+        let reserving = pool.reserve(Want { most: 1, need: 1, until: at });
+        tokio::time::timeout_at(at.into(), reserving).await.ok()?.ok()?.pop()
     }
 
     pub(in crate::bank) fn connection(&mut self) -> Option<&mut Connection> {
@@ -137,10 +102,6 @@ impl Reserved {
     pub(in crate::bank) fn lost(mut self, first_byte: Instant) {
         let Some(connection) = self.connection.take() else { return };
         let idle = first_byte.saturating_duration_since(self.since);
-        let lived = connection.lived();
-        if connection.answered == 0 && lived <= Pool::AT_ONCE {
-            self.pool.state().tries.ended_unanswered(connection.opened, lived);
-        }
         if connection.answered > 0 && idle > Pool::AT_ONCE {
             self.pool.state().idle_bound.closed_after(idle, connection.answered);
         }

@@ -1,7 +1,5 @@
 //! Tests of the pool against servers that keep connections, close them, or are not there.
 
-mod trials;
-
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::net::{TcpListener, TcpStream};
@@ -145,28 +143,6 @@ async fn a_server_that_accepts_and_hangs_up_is_no_open_connection() {
         tokio::time::sleep(refused.retry_in).await;
     }
     assert!(came.lock().unwrap().len() <= 4, "{}", came.lock().unwrap().len());
-}
-
-#[tokio::test]
-async fn a_connection_that_ends_while_it_waits_for_its_permit_is_replaced_at_once() {
-    let (address, came) = server(true).await;
-    let pool = pool(&address, 1);
-    let waiting = pool.reserve(want(1)).await.unwrap().remove(0);
-    let (opened, opens) = (waiting.since, Instant::now() + Duration::from_secs(2));
-    let closing = async {
-        while came.lock().unwrap().is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        came.lock().unwrap()[0] = None;
-        while came.lock().unwrap().len() < 2 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        Instant::now()
-    };
-    let (fresh, replaced) = tokio::join!(waiting.until(opens), closing);
-    let fresh = fresh.expect("another connection");
-    assert!(fresh.is_open() && fresh.since > opened);
-    assert!(replaced + Duration::from_secs(1) < opens, "it is replaced when it ends");
 }
 
 #[tokio::test]
