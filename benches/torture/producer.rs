@@ -2,7 +2,7 @@
 //! deadline. One producer floods the channels without a limit. Only this module records what the
 //! producers saved, and which refunds refundd acknowledged.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use jiff::{SignedDuration, Timestamp};
-use refundd::refund::{Money, NewRefund, State};
+use refundd::refund::{Money, NewRefund};
 use refundd::store::Saved;
 use tokio_util::sync::CancellationToken;
 
@@ -89,13 +89,13 @@ pub async fn by_sql(
 ) -> anyhow::Result<Acknowledged> {
     let mut acknowledged = Acknowledged::default();
     let mut number = 0_usize;
+    let names: Vec<&str> = CHANNELS.iter().map(|channel| channel.name).collect();
+    let most = CHANNELS.iter().map(|channel| channel.waiting).max().unwrap_or(0);
     while !enough.is_cancelled() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         // Postgres may be away.
-        let Ok(census) = world.store.census().await else { continue };
-        for channel in CHANNELS {
-            let of_it = census.iter().find(|counted| counted.channel == channel.name);
-            let waiting = of_it.and_then(|counted| counted.counts.get(&State::Ready)).copied().unwrap_or(0);
+        let Ok(waiting) = world.waiting(&names, most).await else { continue };
+        for (channel, waiting) in CHANNELS.iter().zip(waiting) {
             if waiting >= channel.waiting {
                 continue;
             }
@@ -125,7 +125,8 @@ pub async fn flood(
     let mut offered = HashMap::new();
     let free: Vec<&str> = CHANNELS.iter().filter(|c| c.limits.is_empty()).map(|c| c.name).collect();
     let each = rate as usize * BATCH_EVERY.as_millis() as usize / 1000 / free.len();
-    let mut full: Vec<String> = Vec::new();
+    let most = u64::from(rate) * 10 / free.len() as u64;
+    let mut full: Vec<&str> = Vec::new();
     let mut ticks = tokio::time::interval(BATCH_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for nth in 0_usize.. {
@@ -134,13 +135,16 @@ pub async fn flood(
             break;
         }
         if nth.is_multiple_of(10)
-            && let Ok(census) = world.store.census().await
+            && let Ok(waiting) = world.waiting(&free, most + 1).await
         {
-            let waits = |counts: &BTreeMap<State, u64>| counts.get(&State::Ready).copied().unwrap_or(0);
-            let most = u64::from(rate) * 10 / free.len() as u64;
-            full = census.into_iter().filter(|c| waits(&c.counts) > most).map(|c| c.channel).collect();
+            full = free
+                .iter()
+                .zip(waiting)
+                .filter(|(_, waiting)| *waiting > most)
+                .map(|(name, _)| *name)
+                .collect();
         }
-        let open = free.iter().filter(|name| !full.iter().any(|full| full == *name));
+        let open = free.iter().filter(|name| !full.contains(name));
         let batch: Vec<NewRefund> = open
             .flat_map(|name| (0..each).map(move |n| (name, n)))
             .map(|(name, n)| refund(name, &format!("F-{nth}-{name}-{n}"), &mut dice))

@@ -354,6 +354,24 @@ impl World {
         Ok(())
     }
 
+    /// How many refunds wait in each of `names`, in their order. Counts up to `most` for each, by an index. Fails while Postgres is away.
+    ///
+    /// A census answers more, and counts a long journal for it: with one twice a second, it took a third of Postgres's time.
+    pub async fn waiting(&self, names: &[&str], most: u64) -> anyhow::Result<Vec<u64>> {
+        let mut connection = PgConnection::connect(&self.stage.database_url()).await?;
+        let counts: Vec<i64> = sqlx::query_scalar(
+            "select (select count(*) from (select from refundd.refunds r
+                       where r.channel = named.channel and r.state = 'ready' limit $2) w)
+               from unnest($1) with ordinality as named (channel, nth) order by named.nth",
+        )
+        .bind(names)
+        .bind(i64::try_from(most)?)
+        .fetch_all(&mut connection)
+        .await?;
+        connection.close().await?;
+        Ok(counts.into_iter().map(u64::try_from).collect::<Result<_, _>>()?)
+    }
+
     /// Makes inquiries due now. `names` are refund refs, or channels for all their refunds.
     pub async fn ask_now(&self, names: &[&str]) -> anyhow::Result<()> {
         let mut connection = PgConnection::connect(&self.stage.database_url()).await?;
