@@ -1,6 +1,7 @@
 //! The documentation names only things that exist: files, headings, commands, options, make targets and
 //! configuration keys.
 
+mod bank_request;
 mod routes;
 mod sentences;
 mod threats;
