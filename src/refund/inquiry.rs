@@ -216,7 +216,7 @@ impl InquirySettlement {
                 let left = SHOWN_AFTER.saturating_sub(inquiry.age + took);
                 stay(retry_after.unwrap_or(cool_down).min(left).max(FIRST))
             }
-            // `Unauthorised` also pauses the channel. A person who resumes the channel wants an answer soon.
+            // `Unauthorised` also suspends the channel. A person who resumes the channel wants an answer soon.
             InquiryOutcome::Unauthorised | InquiryOutcome::HandedBack => stay(Duration::from_secs(1)),
         }
     }

@@ -22,9 +22,9 @@ pub struct Refusal<'a> {
     pub slow: bool,
     /// The time between two permits of the channel's shortest limit; `None` where it is unlimited.
     pub spacing: Option<Duration>,
-    /// The longest pause if the bank names no wait.
+    /// How long the channel cools at most if the bank names no wait.
     pub cool_down: Duration,
-    /// How long ago the refused request began. If it began before the last pause ended, its refusal is not a new one.
+    /// How long ago the refused request began. If it began before the last cooling ended, its refusal is not a new one.
     pub age: Duration,
 }
 
