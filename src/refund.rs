@@ -111,7 +111,8 @@ pub struct Leased {
 }
 
 impl Leased {
-    /// How many earlier leases ended without a counted attempt.
+    /// How many earlier leases ended without a counted attempt. After a person's `ready` these are also the sends before it:
+    /// `attempts` starts at zero then, and the epoch goes on.
     #[must_use]
     pub fn uncounted_leases(&self) -> u32 {
         u32::try_from(self.epoch - i64::from(self.attempt)).unwrap_or(0)

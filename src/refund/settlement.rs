@@ -31,7 +31,8 @@ pub struct Sending {
     pub number: u32,
     /// An earlier send may have been executed.
     pub is_resend: bool,
-    /// How many earlier leases ended without a counted attempt: the bank answered "slow down", or no byte left.
+    /// How many earlier leases ended without a counted attempt: the bank answered "slow down", or no byte left. After a
+    /// person's `ready` these are also the sends before it.
     pub uncounted_leases: u32,
 }
 
