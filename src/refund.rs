@@ -45,11 +45,11 @@ pub struct NewRefund {
     pub payment_ref: String,
     /// More than zero.
     pub money: Money,
-    /// Passed on to the channel unchanged; at most 16 KiB.
+    /// Passed on to the channel as Postgres prints the `jsonb`; at most 16 KiB.
     pub payload: Option<Payload>,
     /// The refund is not sent before this time; `None` means at once.
     pub due_at: Option<Timestamp>,
-    /// The refund fails if it was never sent by this time.
+    /// The refund fails if it is `ready` at this time, also if it was sent before.
     pub deadline_at: Option<Timestamp>,
     /// The trace that the refund belongs to.
     pub traceparent: Option<TraceParent>,
