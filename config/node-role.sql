@@ -7,6 +7,8 @@
 --
 -- Run the script after every `refundd migrate`: as the role of that migration, if it may also create roles, or as a
 -- superuser. You may run it any number of times, also while nodes run. The role then has exactly the rights below.
+-- The script of one version refuses the schema of another one, and then changes nothing. After going back to an older version run no
+-- script: the rights stay.
 --
 -- The role cannot log in. Give it to the role of the nodes' [postgres] url:
 --
@@ -26,6 +28,29 @@ begin;
 
 -- On Postgres 14 every role may create objects in the schema `public`. None of them is called here.
 set local search_path = pg_catalog, pg_temp;
+
+-- The script first takes all rights, and then gives those that it knows. On a newer schema nodes and producers would lack the rights on
+-- what is new there, and triggers that call a new function would stop claims and saves.
+do $$
+declare
+    -- The last migration that this script knows.
+    own constant bigint := 79;
+    applied bigint;
+begin
+    if to_regclass('refundd.migrations') is null then
+        raise exception 'the database `%` has no schema of refundd', current_database()
+            using hint = 'Nothing was changed. Name the database of refundd, or run `refundd migrate` first.';
+    end if;
+    select coalesce(max(version), 0) into applied from refundd.migrations where success;
+    if applied > own then
+        raise exception 'the schema is newer (%) than this script (%)', applied, own
+            using hint = 'Nothing was changed: the rights of the newer version stay in force, also for older nodes and producers. '
+                         'To give them again, run the file of the newer version.';
+    elsif applied < own then
+        raise exception 'the schema is older (%) than this script (%)', applied, own
+            using hint = 'Nothing was changed. Run `refundd migrate` of this version first, and then this script again.';
+    end if;
+end $$;
 
 -- Roles belong to the whole server, so the role may exist already, made for another database.
 do $$

@@ -1,8 +1,16 @@
 #!/bin/sh
-# Makes the shipped role of nodes, and the user with which nodes log in. May be run again.
+# Makes the shipped role of nodes, and the user with which nodes log in. May be run again. On the schema of a newer version the role
+# keeps the rights that it has there: an older version that is started again needs no others.
 set -eu
 
-psql --no-psqlrc --quiet --file "${CONFIG:-/config}/node-role.sql"
+said=$(psql --no-psqlrc --quiet --file "${CONFIG:-/config}/node-role.sql" 2>&1) || case $said in
+    *"the schema is newer"*) ;;
+    *)
+        echo "$said" >&2
+        exit 1
+        ;;
+esac
+[ -z "$said" ] || echo "$said"
 psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --set password="$NODE_PASSWORD" <<'SQL'
 select not exists (select from pg_catalog.pg_roles where rolname = 'refundd_app') as missing \gset
 \if :missing

@@ -18,7 +18,8 @@ fn script(name: &str) -> Command {
     command
 }
 
-fn with_path(command: &mut Command, folder: &Path) {
+/// Lets a command find the programs of this folder first.
+pub fn with_path(command: &mut Command, folder: &Path) {
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{}:{path}", folder.display()));
 }
@@ -135,13 +136,18 @@ fn passwords_are_made_once_and_only_their_owner_may_read_them() {
 #[tokio::test]
 async fn the_roles_of_the_containers_can_be_made_again_and_again() {
     let scratch = Scratch::new().await;
-    for _ in 0..2 {
+    let make = || {
         let mut roles = script("roles.sh");
         with_path(&mut roles, &find::postgres().unwrap());
         roles.env("PGHOST", SERVERS.postgres.folder()).env("PGPORT", "5432").env("PGUSER", "refundd");
         roles.env("PGDATABASE", &scratch.name).env("NODE_PASSWORD", "it's a secret");
         let made = roles.output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let said = String::from_utf8_lossy(&[made.stdout, made.stderr].concat()).into_owned();
+        assert!(made.status.success(), "{said}");
+        said
+    };
+    for _ in 0..2 {
+        make();
     }
     assert!(
         scratch
@@ -149,6 +155,12 @@ async fn the_roles_of_the_containers_can_be_made_again_and_again() {
             .await
             .starts_with("SCRAM-")
     );
+    // An older version is started on the schema of a newer one.
+    scratch
+        .sql("insert into refundd.migrations (version, description, success, checksum, execution_time) values (9999, 'from the future', true, '', 0)")
+        .await;
+    let said = make();
+    assert!(said.contains("the schema is newer (9999)"), "{said}");
     assert_eq!(scratch.store.lacking_rights().await.unwrap().rights, Vec::<String>::new());
 }
 

@@ -1,6 +1,7 @@
 //! Who may do what in the database: producers, and nodes that do not own the schema.
 
 mod migrating;
+mod scripts;
 
 use std::time::Duration;
 
@@ -13,11 +14,7 @@ use sqlx::{Connection, Executor, PgConnection, SqlSafeStr, Statement};
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, node::refund, until};
 
-/// Runs a script for psql, whose own commands start with a backslash; the rest is SQL.
-async fn run_script(connection: &mut PgConnection, script: &str) {
-    let sql = script.lines().filter(|line| !line.starts_with('\\')).collect::<Vec<_>>().join("\n");
-    connection.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
-}
+pub use scripts::make_producers;
 
 async fn is_refused(connection: &mut PgConnection, statement: &str) {
     let error = connection.execute(sqlx::AssertSqlSafe(statement)).await.unwrap_err();
@@ -63,17 +60,6 @@ async fn become_a_stranger(scratch: &mut Scratch) {
     scratch.sql(&format!("create role {role} login")).await;
     scratch.database_url = scratch.owner_url.replacen("refundd@", &format!("{role}@"), 1);
     scratch.store = Store::open(&scratch.database_url, None, 4).unwrap();
-}
-
-/// Roles belong to the whole server, so one test makes them at a time.
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-/// Makes the role of producers, as config/producer-role.sql says; the script may be run again.
-pub async fn make_producers(owner: &mut PgConnection) {
-    let _alone = ALONE.lock().await;
-    for _ in 0..2 {
-        run_script(owner, include_str!("../../config/producer-role.sql")).await;
-    }
 }
 
 const CHANNEL: &str = "[limit.acme]\npermits = 20\nper = \"1s\"\n[channel.acme]\n\
