@@ -6,10 +6,13 @@ WORKDIR /src
 COPY . .
 # The nodes need no feature. `playground` adds the command `pretend-bank`.
 ARG FEATURES=""
-# The caches belong to the builder and are not part of the image, so the program is copied out of them.
+# The caches belong to the builder and are not part of the image, so the program is copied out of them. Every commit has the same ones.
+# Cargo compares the times of files: without `touch`, sources that are older than the last build would give the program of that build.
+# `sharing=locked`: two builds at once, such as the two images of docker-compose.yml, would copy each other's program.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    --mount=type=cache,target=/src/target \
-    cargo install --quiet --locked --version 0.7.7 cargo-auditable \
+    --mount=type=cache,target=/src/target,sharing=locked \
+    find . -path ./target -prune -o -type f -exec touch {} + \
+    && cargo install --quiet --locked --version 0.7.7 cargo-auditable \
     && cargo auditable build --locked --profile dist --no-default-features --features "$FEATURES" \
     && cp target/dist/refundd /usr/local/bin/refundd
 
