@@ -86,6 +86,18 @@ fn every_container_is_confined_and_nobody_is_trusted_without_a_password() {
 }
 
 #[test]
+fn services_come_back_after_a_reboot_of_the_host_and_those_that_run_once_do_not() {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("docker-compose.yml")).unwrap();
+    let node = text.split("x-node: &node\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+    for (name, section) in services(&text) {
+        let said = if section.starts_with("    <<: *node\n") { node } else { section.as_str() };
+        let runs_once = ["migrate", "roles"].contains(&name.as_str());
+        let policy = if runs_once { "  restart: \"no\"\n" } else { "  restart: unless-stopped\n" };
+        assert!(said.contains(policy), "{name}");
+    }
+}
+
+#[test]
 fn every_image_from_elsewhere_is_pinned_by_its_digest() {
     let mut pinned = Vec::new();
     for file in ["docker-compose.yml", "Dockerfile"] {
