@@ -184,8 +184,8 @@ impl Pool {
             return Duration::ZERO;
         }
         let unused = state.idle_bound.of(0);
-        state.measured.set_up().min(self.0.dialer.limit()).min(Self::LONGEST_LEAD).min(unused * 3 / 4)
-            + Self::MARGIN
+        let planned = state.measured.set_up_with_rest(unused * 3 / 4);
+        planned.min(self.0.dialer.limit()).min(Self::LONGEST_LEAD) + Self::MARGIN
     }
 
     /// How long opening a connection takes; it seldom takes longer.

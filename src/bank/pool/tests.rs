@@ -12,6 +12,11 @@ impl Pool {
         let state = self.0.state();
         (state.idle.len(), state.out, state.dialling)
     }
+
+    /// Whether a request was answered since the last failed try to connect.
+    pub(in crate::bank) fn is_proven(&self) -> bool {
+        self.0.state().tries.is_proven()
+    }
 }
 
 const IDLE: Duration = Duration::from_secs(4);
@@ -218,4 +223,27 @@ async fn a_new_connection_is_taken_although_it_may_be_idle_for_longer_than_it_li
     let want = Want { until: Instant::now() + hour, ..want(1) };
     let reserving = tokio::time::timeout(Duration::from_secs(5), pool.reserve(want));
     assert_eq!(reserving.await.expect("no endless dialling").unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_far_bank_that_soon_closes_unused_connections_gets_them_in_time_but_not_long_before() {
+    let (address, _came) = server(true).await;
+    let pool = pool(&address, 1);
+    let mut reserved = pool.reserve(want(1)).await.unwrap().remove(0);
+    let connection = reserved.connection().unwrap();
+    connection.set_up = Duration::from_millis(900);
+    let soon_closed = Duration::from_millis(400);
+    {
+        let mut state = pool.0.state();
+        state.measured = AddressEstimates::default();
+        state.measured.opened(connection);
+        state.idle_bound.closed_after(soon_closed * 2, 0);
+    }
+    drop(reserved);
+    let lead = pool.lead(Instant::now() + IDLE, 1);
+    assert!(lead >= Duration::from_millis(900), "it opens in time: {lead:?}");
+    assert!(
+        lead < Duration::from_millis(900) + soon_closed,
+        "and is not closed before its request: {lead:?}"
+    );
 }
