@@ -119,6 +119,9 @@ const PUBLISH: Statement = statement!(
            resend_within = excluded.resend_within, most_sends = excluded.most_sends,
            address = excluded.address,
            address_since = case when c.address is distinct from excluded.address then now() else c.address_since end,
+           -- What a bank refused says nothing about other limits, nor about another bank.
+           slow_percent = case when (c.settings -> 'limits', c.address) is not distinct from (excluded.settings -> 'limits', excluded.address) then c.slow_percent end,
+           slow_since = case when (c.settings -> 'limits', c.address) is not distinct from (excluded.settings -> 'limits', excluded.address) then c.slow_since end,
            full_since = case when excluded.max_backlog is null then null else c.full_since end,
            published_by = excluded.published_by, published_at = now(), retired_at = null
      where (c.endpoint, c.settings, c.max_backlog, c.on_unknown, c.inquires, c.resend_within, c.most_sends, c.address)

@@ -123,3 +123,25 @@ async fn after_a_429_the_rate_climbs_back_to_what_is_configured() {
     a.stop().await;
     b.stop().await;
 }
+
+/// Nodes publish at a start as at a reload.
+#[tokio::test]
+async fn other_limits_in_the_file_end_the_lower_rate_and_other_keys_do_not() {
+    let scratch = Scratch::new().await;
+    let file = channel("permits = 20");
+    TestNode::start(&scratch, "a", &file).await.stop().await;
+    let slow = "update refundd.channels
+                   set slow_percent = 40, slow_ceiling = 50, slow_step_us = 30000000, slow_since = now() + interval '1 hour'";
+    scratch.sql(slow).await;
+    let slowed = "select count(*) from refundd.channels where slow_percent = 40 and slow_since > now()";
+    let elsewhere = file.replace("/acme/refunds", "/acme/v2/refunds");
+    for (other, left) in [
+        (format!("{file}cool_down = \"1s\"\n"), 1),
+        (elsewhere.clone(), 0),
+        (elsewhere.replace("permits = 20", "permits = 10"), 0),
+    ] {
+        TestNode::start(&scratch, "a", &other).await.stop().await;
+        assert_eq!(scratch.number(slowed).await, left, "{other}");
+        scratch.sql(slow).await;
+    }
+}
