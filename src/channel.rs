@@ -253,8 +253,17 @@ impl Channel {
     /// The mean time between two permits of the limit with the shortest window; `None` for an unlimited channel.
     #[must_use]
     pub fn spacing(&self) -> Option<Duration> {
-        let limit = self.limits.iter().min_by_key(|limit| limit.rule.per)?;
-        Some(limit.rule.per / limit.rule.permits.max(1))
+        self.shortest_rule().map(|rule| rule.per / rule.permits.max(1))
+    }
+
+    /// The step in which the rate climbs back after the bank asked for slower; `None` for an unlimited channel.
+    #[must_use]
+    pub fn climb_step(&self) -> Option<Duration> {
+        self.shortest_rule().map(Rule::climb_step)
+    }
+
+    fn shortest_rule(&self) -> Option<&Rule> {
+        self.limits.iter().map(|limit| &limit.rule).min_by_key(|rule| rule.per)
     }
 
     /// The `idle_timeout` of a channel for which the file names none. Some servers close idle connections after 5 s.

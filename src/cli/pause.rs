@@ -70,7 +70,8 @@ struct WhichResumed {
 const RESUME_HELP: &str = "\
 A person's pause, the suspension after refused credentials, the breaker's suspension and the wait that a bank asked for are \
 separate. Without a flag the command ends the pause by a person; --credentials, --breaker or --cooling ends that suspension \
-instead. After --cooling a bank that is not well yet asks to wait again. The command says whose pause it \
+instead. --cooling also ends the lower rate after the wait, and works while there is only the lower rate. A bank that is not well yet \
+asks to wait again. The command says whose pause it \
 ended, since when and why. What suspends the channel still is printed with the command that ends it. Exit code 3: nothing was \
 suspended for that cause, and nothing was changed.";
 
@@ -85,7 +86,7 @@ pub(super) struct ResumeArgs {
     /// End the breaker's suspension, and leave a person's pause
     #[arg(long, conflicts_with_all = ["all", "credentials", "cooling"])]
     breaker: bool,
-    /// End the wait that the bank asked for, and leave a person's pause; the channel's lower rate stays
+    /// End the wait that the bank asked for and the lower rate after it, and leave a person's pause
     #[arg(long, conflicts_with_all = ["all", "credentials", "breaker"])]
     cooling: bool,
     /// Why; kept in the events
@@ -218,7 +219,8 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
             println!("Ended: {}", shown(&SuspensionStatus::from(ended).past_sentence()));
             let left = left().await?;
             if left.is_empty() && store.is_run(channel).await? {
-                println!("{subject} sends again within a second.");
+                let how = if ends == SuspendedBy::Cooling { "at its full rate" } else { "again" };
+                println!("{subject} sends {how} within a second.");
             } else if left.is_empty() {
                 let nobody =
                     if channel.is_some() { "no living node runs the channel" } else { "no node lives" };

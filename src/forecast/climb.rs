@@ -57,7 +57,10 @@ impl Climb {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::limiter::{Algorithm, Rule};
 
     #[test]
     fn the_shares_climb_in_notches_to_the_full_rate() {
@@ -69,5 +72,60 @@ mod tests {
         for (at, share) in shares {
             assert_eq!(climb.share_of(climb.steps_at(at + 0.01)), share, "{at}");
         }
+    }
+
+    /// The climbs from each share and to each ceiling that a refusal can set.
+    fn climbs(rule: &Rule) -> impl Iterator<Item = Climb> {
+        let step = rule.climb_step().as_secs_f64();
+        let from = (10..=95).step_by(5);
+        from.flat_map(move |percent| {
+            (percent..=100).step_by(5).map(move |ceiling| Climb { percent, ceiling, step, since: 0.0 })
+        })
+    }
+
+    fn rule(algorithm: Algorithm, permits: u32, per: Duration) -> Rule {
+        Rule { algorithm, permits, per, lateness: Duration::from_millis(20) }
+    }
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    #[test]
+    fn no_quota_needs_longer_than_eight_hours_to_its_full_rate() {
+        for permits in [2, 20, 100, 5_000, 1_000_000] {
+            for algorithm in [Algorithm::FixedWindow { zone: None }, Algorithm::SlidingLog] {
+                for climb in climbs(&rule(algorithm, permits, DAY)) {
+                    let (at, share) = *climb.shares().last().unwrap();
+                    assert!(share.is_none() && at <= 8.0 * 3600.0, "{permits} in a day, {climb:?}: {at} s");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn beyond_the_ceiling_a_slow_limit_sends_at_each_share_before_the_next_one() {
+        let pace = Algorithm::TokenBucket { burst: 1 };
+        for seconds in [1, 30, 60, 600, 3_600, 86_400] {
+            for algorithm in [Algorithm::FixedWindow { zone: None }, Algorithm::Paced, pace.clone()] {
+                for climb in climbs(&rule(algorithm, 1, Duration::from_secs(seconds))) {
+                    let beyond =
+                        |share: Option<u32>| share.filter(|share| i64::from(*share) >= climb.ceiling);
+                    for two in climb.shares().windows(2) {
+                        let Some(share) = beyond(two[0].1) else { continue };
+                        let gap = seconds as f64 * 100.0 / f64::from(share);
+                        assert!(two[1].0 - two[0].0 >= gap, "{seconds} s, {climb:?}: {two:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_fast_limit_climbs_by_its_own_spacing() {
+        let step = |permits| rule(Algorithm::SlidingLog, permits, Duration::from_secs(1)).climb_step();
+        assert_eq!(
+            [1, 4, 20, 1_000].map(step),
+            [1_000, 250, 50, 50].map(Duration::from_millis),
+            "50 ms at least"
+        );
     }
 }

@@ -35,7 +35,12 @@ pub fn target(input: &[u8]) {
         let _ = (rule.describe(), rule.memory(), rule.spacing_us(), rule.at_once());
     }
     for channel in config.channels.values() {
-        let _ = (Config::public_settings(channel), channel.spacing(), channel.slowed_to(50));
+        let _ = (
+            Config::public_settings(channel),
+            channel.spacing(),
+            channel.climb_step(),
+            channel.slowed_to(50),
+        );
         // TLS would read the system's roots each time.
         let is_plain = channel.endpoint.scheme_str() == Some("http")
             && channel.inquiry.as_ref().is_none_or(|inquiry| inquiry.url.starts_with("http://"))

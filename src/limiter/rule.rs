@@ -64,6 +64,23 @@ impl Rule {
         }
     }
 
+    /// The step in which a slowed rate climbs back: the mean time between two permits, within bounds (docs/limits.md).
+    ///
+    /// Where permits come one at a time, a step is a tenth of that time at least. Then the bank answers a send at each
+    /// share beyond the ceiling before the next share counts. Where many permits come at once, the mean time between
+    /// them says nothing about the requests that the bank refused. By it, a quota of a day would climb for a week.
+    #[must_use]
+    pub fn climb_step(&self) -> Duration {
+        let spacing = self.per / self.permits.max(1);
+        let least = if self.at_once() == 1 { spacing / 10 } else { Duration::ZERO };
+        spacing.clamp(Self::SHORTEST_STEP, Self::LONGEST_STEP).max(least)
+    }
+
+    /// Nodes read their share twice a second.
+    const SHORTEST_STEP: Duration = Duration::from_millis(50);
+    /// From the lowest share to the full rate a channel needs 947 steps, which is eight hours then.
+    const LONGEST_STEP: Duration = Duration::from_secs(30);
+
     /// The most permits in a span of `per`; of fixed windows, in one of them.
     #[must_use]
     pub fn most(&self) -> u32 {

@@ -107,6 +107,7 @@ impl Node {
                     reason,
                     slow: channel.adaptive && spacing.is_some(),
                     spacing,
+                    step: channel.climb_step(),
                     cool_down: channel.cool_down,
                     age,
                 };

@@ -22,6 +22,8 @@ pub struct Refusal<'a> {
     pub slow: bool,
     /// The time between two permits of the channel's shortest limit; `None` where it is unlimited.
     pub spacing: Option<Duration>,
+    /// The step in which the rate climbs back; `None` where the channel is unlimited.
+    pub step: Option<Duration>,
     /// How long the channel cools at most if the bank names no wait.
     pub cool_down: Duration,
     /// How long ago the refused request began. If it began before the last cooling ended, its refusal is not a new one.
@@ -30,13 +32,14 @@ pub struct Refusal<'a> {
 
 const REFUSED: Statement = statement!(include_str!("sql/refused.sql"));
 
-// Keeps the cooling for thirty steps after its end: `refused` takes a refusal within them for a repeated one.
+// Keeps the cooling after its end for as long as `refused` takes a refusal for a repeated one. Nodes of the last version did not
+// write how long that is: thirty steps.
 const CLEAR_COOLING: &str = "
     update refundd.channels
        set cool_until = null, cool_reason = null, refusals = 0,
            slow_percent = case when refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is not null then slow_percent end,
            slow_since = case when refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is not null then slow_since end
-     where cool_until < now() - greatest(interval '10 seconds', coalesce(slow_step_us, 0) * 30 * interval '1 microsecond')
+     where cool_until < now() - greatest(interval '10 seconds', coalesce(repeated_within_us, slow_step_us * 30, 0) * interval '1 microsecond')
         or (slow_percent is not null and cool_until is null
             and refundd.slow_share(slow_percent, slow_ceiling, slow_step_us, slow_since) is null)";
 
@@ -58,6 +61,7 @@ impl Store {
             reason: refusal.reason,
             slows: refusal.slow,
             spacing_us: refusal.spacing.map(|spacing| micros(spacing).max(1)),
+            step_us: refusal.step.map(|step| micros(step).max(1)),
             cool_down_us: micros(refusal.cool_down),
             age_us: micros(refusal.age),
         );

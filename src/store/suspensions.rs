@@ -73,7 +73,8 @@ pub struct Suspension {
     pub who: String,
     /// `None` for cooling.
     pub since: Option<Timestamp>,
-    /// When it ends by itself; `None` if somebody must end it.
+    /// When it ends by itself; `None` if somebody must end it. Of a cooling that a person ended, `None` if only the lower rate
+    /// was left.
     pub until: Option<Timestamp>,
     /// The time to that end.
     pub left: Option<Duration>,

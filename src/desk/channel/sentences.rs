@@ -24,6 +24,7 @@ pub(in crate::desk) const UNMEASURED: &str =
     "it is unlimited, and its bank was not measured in the last minutes";
 /// Why a channel is stopped whose nodes have different outages.
 pub(super) const NO_NODE_CAN_SEND: &str = "no node that runs it can send";
+const CLIMBS: &str = "; the rate climbs back while it accepts";
 pub(in crate::desk) const RULE_UNKNOWN: &str = "the rule of a limit is not known";
 
 impl SuspensionStatus {
@@ -49,6 +50,9 @@ impl SuspensionStatus {
         match (self.suspended_by, self.until) {
             (SuspendedBy::Cooling, Some(until)) => {
                 format!("{} was to cool until {until:.0}: the bank answered {}", self.channel, self.reason)
+            }
+            (SuspendedBy::Cooling, None) => {
+                format!("{} sent at a lower rate, because the bank had asked for slower", self.channel)
             }
             _ => format!("{}: {}", self.what("was"), self.reason),
         }
@@ -158,7 +162,11 @@ impl ChannelStatus {
     pub fn reasons(&self) -> Vec<String> {
         let name = &self.channel;
         let refuses = self.nothing_accepted.is_some();
-        let climbs = if refuses { "" } else { "; the rate climbs back while it accepts" };
+        let climbs = match (refuses, &self.cooling) {
+            (true, _) => String::new(),
+            (false, Some(_)) => CLIMBS.to_owned(),
+            (false, None) => format!("{CLIMBS}; for the full rate at once: refundd resume {name} --cooling"),
+        };
         let lines = [
             self.nothing_accepted.as_ref().map(|refusing| format!("{name}: {}", refusing.text)),
             self.slowed_to_percent.map(|percent| {

@@ -117,7 +117,9 @@ fn a_channel_whose_bank_refuses_everything_says_so_and_not_that_its_rate_climbs(
     );
     let slowed = status(None);
     assert_eq!(slowed.drain(), Drain::In(Duration::from_secs(101)));
-    assert!(slowed.reasons()[0].ends_with("the rate climbs back while it accepts"), "{:?}", slowed.reasons());
+    let ends =
+        "the rate climbs back while it accepts; for the full rate at once: refundd resume acme --cooling";
+    assert!(slowed.reasons()[0].ends_with(ends), "{:?}", slowed.reasons());
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn way_out(who: &Who, key: &FormKey, channel: Option<&str>, one: &Suspension) ->
                 (button(resume(channel), "credentials", "The credentials are right now: resume"))
             }
             (SuspendedBy::Breaker, Some(channel)) => { (button(resume(channel), "breaker", "Lift the breaker")) }
-            (SuspendedBy::Cooling, Some(channel)) => { (button(resume(channel), "cooling", "The bank is well: do not wait")) }
+            (SuspendedBy::Cooling, Some(channel)) => { (button(resume(channel), "cooling", "The bank is well: do not wait, full rate")) }
             (_, None) => {}
         }
     }

@@ -226,4 +226,5 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         include_str!("../../../migrations/0078_locks_of_shares_need_the_right_to_write.sql"),
     ),
     (79, "people_end_a_cooling", include_str!("../../../migrations/0079_people_end_a_cooling.sql")),
+    (80, "people_end_a_lower_rate", include_str!("../../../migrations/0080_people_end_a_lower_rate.sql")),
 ];

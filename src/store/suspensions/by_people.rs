@@ -46,7 +46,8 @@ pub struct SuspensionEnd<'a> {
     pub by: SuspendedBy,
     pub who: &'a str,
     pub reason: Option<&'a str>,
-    /// When the suspension began that the person saw, or, of a cooling, its end; `None` ends whatever is there.
+    /// When the suspension began that the person saw, or, of a cooling, its end; `None` ends whatever is there, also the
+    /// lower rate of a channel that does not cool any more.
     pub seen: Option<Timestamp>,
 }
 

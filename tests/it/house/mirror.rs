@@ -32,7 +32,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/node/suspending.rs", "read_suspensions", "housekeeping.rs", 0xced8_2f89),
     ("src/node/suspending.rs", "suspend", "send.rs", 0xfd02_38be),
     ("src/node/suspending.rs", "note_and_write", "send.rs", 0xc911_c1d1),
-    ("src/node/suspending.rs", "write_refusal", "send.rs", 0xb8fc_6932),
+    ("src/node/suspending.rs", "write_refusal", "send.rs", 0xed70_7d9a),
     ("src/recovery.rs", "pass", "housekeeping.rs", 0xb716_bf7f),
     ("src/recovery.rs", "bring_back_stranded", "housekeeping.rs", 0xd65b_f61a),
     ("src/recovery/housekeeping.rs", "keep_house", "housekeeping.rs", 0x93fe_efc6),

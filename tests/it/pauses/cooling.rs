@@ -27,7 +27,7 @@ connect_timeout = "1s"
 const RESUME: &str = "/v1/channels/acme/resume";
 
 #[tokio::test]
-async fn a_person_ends_the_wait_that_a_bank_asked_for_and_the_lower_rate_stays() {
+async fn a_person_ends_the_wait_that_a_bank_asked_for_and_the_lower_rate() {
     let scratch = Scratch::new().await;
     scratch.bank.next("acme", [Step::too_many(86_400)]);
     let a = TestNode::start(&scratch, "a", LIMITED).await;
@@ -57,20 +57,21 @@ async fn a_person_ends_the_wait_that_a_bank_asked_for_and_the_lower_rate_stays()
         "another one does not end"
     );
     assert_eq!(causes(&scratch).await, ["cooling"]);
-    let rate = "select slow_percent || ' % after ' || refusals from refundd.channels";
-    let before = scratch.text(rate).await;
+    let full_rate = "select count(*) from refundd.channels where slow_percent is null and slow_since is null and refusals = 1";
+    assert_eq!(scratch.number(full_rate).await, 0, "it is slowed");
     let ended = end(&seen).await.json();
     assert_eq!((&ended["result"], &ended["ended"]["until"]), (&json!("resumed"), &seen), "{ended}");
     let message = ended["message"].as_str().unwrap_or_default();
     assert!(message.starts_with("channel `acme` is not cooling any more; nothing suspends it"), "{ended}");
-    assert_eq!(scratch.text(rate).await, before, "the rate is no higher");
+    assert_eq!(scratch.number(full_rate).await, 1, "and the next refusal is a repeated one");
     are_sent(&scratch, 6).await;
     assert_eq!(end(&Value::Null).await.json()["result"], "was_not_suspended");
     let events = "select string_agg(kind || ' by ' || who, ', ' order by event_id) from refundd.events where kind like 'cool%'";
     assert_eq!(scratch.text(events).await, "cooled by its bank, cooling_ended by ann");
     let says = "select count(*) from refundd.events
                  where kind = 'cooling_ended' and reason = 'the bank is back' and (before ->> 'until')::timestamptz > now() + interval '23 hours'
-                   and (after ->> 'until')::timestamptz <= now()";
+                   and (after ->> 'until')::timestamptz <= now()
+                   and (before ->> 'slowed_to_percent')::integer = 90";
     assert_eq!(scratch.number(says).await, 1);
     a.stop().await;
     b.stop().await;
@@ -105,6 +106,7 @@ async fn a_refusal_from_before_a_person_ended_the_cooling_does_not_bring_it_back
             reason: "HTTP 503",
             slow: true,
             spacing: Some(Duration::from_millis(50)),
+            step: Some(Duration::from_millis(50)),
             cool_down: Duration::from_mins(1),
             age,
         };
@@ -113,12 +115,48 @@ async fn a_refusal_from_before_a_person_ended_the_cooling_does_not_bring_it_back
     assert!(refused(Duration::ZERO).await.is_some());
     let ended = scratch.store.release("acme", SuspendedBy::Cooling, "ann", None).await.unwrap();
     assert!(matches!(&ended, Resumed::Now(cooling) if cooling.reason == "HTTP 503"), "{ended:?}");
-    let climbs = "select count(*) from refundd.channels where slow_percent = 90 and slow_since <= now()";
-    assert_eq!(scratch.number(climbs).await, 1);
+    let full_rate = "select count(*) from refundd.channels where slow_percent is null and slow_since is null";
+    assert_eq!(scratch.number(full_rate).await, 1);
     // Another node could not write it before.
     assert!(refused(Duration::from_mins(1)).await.is_none());
     assert_eq!(causes(&scratch).await, [""; 0]);
     let (left, is_new) = refused(Duration::ZERO).await.unwrap();
     assert!(is_new && left > Duration::from_hours(23), "the bank refuses again: {left:?}");
     assert_eq!(causes(&scratch).await, ["cooling"]);
+}
+
+/// As under `100 per 1d`, after the pause that the refusal began.
+#[tokio::test]
+async fn a_person_ends_a_lower_rate_whose_pause_is_over() {
+    let scratch = Scratch::new().await;
+    let day = LIMITED.replace("permits = 20\nper = \"1s\"", "permits = 100\nper = \"1d\"");
+    let node = TestNode::start(&scratch, "a", &format!("{day}cool_down = \"100ms\"\n")).await;
+    scratch.bank.next("acme", [Step::answers(429, r#"{"error":"too many requests"}"#)]);
+    scratch.insert("acme", "R-", 1).await;
+    let slowed = "select count(*) from refundd.channels
+                   where slow_percent = 90 and slow_step_us = 30000000 and repeated_within_us = 30::bigint * 864000000";
+    until("it is slowed", async || scratch.number(slowed).await == 1).await;
+    until("the pause is over", async || causes(&scratch).await.is_empty()).await;
+    let percent = async || node.get("/v1/channels/acme").await.json()["slowed_to_percent"].clone();
+    until("it says so", async || percent().await == 90).await;
+    // Who saw a wait that ended by itself meant that wait.
+    let seen =
+        node.post(RESUME, &json!({ "by": "ann", "lift": "cooling", "seen": "2026-01-01T00:00:00Z" })).await;
+    assert_eq!(seen.json()["result"], "was_not_suspended", "{seen:?}");
+    assert_eq!(scratch.number(slowed).await, 1);
+    let asks = ["resume", "acme", "--cooling", "--by", "ann", "--reason", "the bank takes them"];
+    let (code, said) = run(&scratch, LIMITED, &asks);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("Ended: acme sent at a lower rate, because the bank had asked for slower\n")
+            && said.ends_with("Channel acme sends at its full rate within a second.\n"),
+        "{said}"
+    );
+    until("all nodes know", async || percent().await.is_null()).await;
+    let says = "select count(*) from refundd.events
+                 where kind = 'cooling_ended' and who = 'ann' and reason = 'the bank takes them' and after is null
+                   and before ->> 'slowed_to_percent' = '90' and not before ? 'until'";
+    assert_eq!(scratch.number(says).await, 1);
+    assert_eq!(run(&scratch, LIMITED, &["resume", "acme", "--cooling"]).0, Some(3));
+    node.stop().await;
 }

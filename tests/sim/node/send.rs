@@ -220,6 +220,7 @@ impl World<'_> {
                     reason: "asked to",
                     slow: channel.adaptive && spacing.is_some(),
                     spacing,
+                    step: channel.climb_step(),
                     cool_down: channel.cool_down,
                     age,
                 };
