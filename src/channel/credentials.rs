@@ -6,6 +6,8 @@ use std::sync::Arc;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 
+use super::Channel;
+
 /// The value of an `Authorization` header. Its `Debug` text hides the value.
 #[derive(Debug, Clone)]
 pub struct Authorization(pub SecretString);
@@ -80,3 +82,19 @@ impl PartialEq for TokenSource {
 }
 
 impl Eq for TokenSource {}
+
+impl Channel {
+    /// Whether both ask the bank at the same addresses and with the same credentials. A bank that does not let the one in
+    /// says nothing about the other if they differ.
+    #[must_use]
+    pub fn has_access_of(&self, other: &Channel) -> bool {
+        let inquiry_url = self.inquiry.as_ref().map(|inquiry| &inquiry.url);
+        self.endpoint == other.endpoint
+            && self.authorization == other.authorization
+            && self.token == other.token
+            && self.signing == other.signing
+            && self.client_identity == other.client_identity
+            && inquiry_url == other.inquiry.as_ref().map(|inquiry| &inquiry.url)
+            && self.inquiry_authorization() == other.inquiry_authorization()
+    }
+}

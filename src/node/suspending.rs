@@ -47,7 +47,8 @@ impl Node {
     }
 
     /// Suspends a channel; `message` is the bank's answer to a request about this refund, which began at `began`. A failure
-    /// of Postgres is logged. Then only this node suspends the channel, and tries again until Postgres has it.
+    /// of Postgres is logged. Then only this node suspends the channel, and tries again until Postgres has it. Credentials that
+    /// a reload has replaced meanwhile suspend nothing: the next request shows whether the bank takes the new ones.
     pub async fn suspend(
         &self,
         channel: &Arc<Channel>,
@@ -56,6 +57,15 @@ impl Node {
         refund: RefundId,
         message: &str,
     ) {
+        if refusal == BankRefusal::Unauthorised && self.has_other_access(channel) {
+            let name = &channel.name;
+            tracing::info!(
+                channel.name = %name, refund.id = %refund,
+                "The bank refused credentials of channel `{name}` that a reload has replaced (refund {refund}): {message}; \
+                 the channel goes on with the new ones",
+            );
+            return;
+        }
         // Suspend on this node at once, so that it makes no request until Postgres says how long to cool.
         let (refused, named, lasts, reason) = match refusal {
             BankRefusal::Wait { named } => {
@@ -72,6 +82,13 @@ impl Node {
         let named_until = named.map(|named| now + named);
         let noted = NotedRefusal { until: now + lasts, named_until, began, reason };
         self.note_and_write(channel, refused, &noted, named).await;
+    }
+
+    /// Whether a reload gave the channel another address or other credentials than this request had.
+    fn has_other_access(&self, channel: &Channel) -> bool {
+        let running = self.running();
+        let now = running.channels.iter().find(|now| now.name == channel.name);
+        now.is_some_and(|now| !now.has_access_of(channel))
     }
 
     /// Notes a refusal on this node at once, and writes it to Postgres: now, or later if Postgres does not take it.

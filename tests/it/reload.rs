@@ -1,12 +1,13 @@
 //! SIGHUP: rates and channels change without a restart, without a fresh budget, and all or nothing.
 
 mod cut_off;
+mod old_workers;
 mod open_answers;
 mod other_limits;
 
 use std::time::Duration;
 
-use playground::bank::{Arrival, Ledger, Step};
+use playground::bank::{Arrival, Ledger};
 use refundd::refund::State;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
@@ -63,66 +64,6 @@ async fn reloading_gives_no_fresh_budget() {
     tokio::time::sleep(Duration::from_millis(700)).await;
     let sent = scratch.bank.look(|l| l.all().len());
     assert!(sent <= 25, "{sent} sent; unless the hour changed just now");
-    node.stop().await;
-}
-
-/// The most requests that the bank had at one time.
-fn at_once<'a>(arrivals: impl Iterator<Item = &'a Arrival>) -> usize {
-    let arrivals: Vec<&Arrival> = arrivals.collect();
-    let had = |at_us: i64| {
-        let has = |one: &&&Arrival| one.at_us <= at_us && one.ended_us.is_none_or(|ended| ended > at_us);
-        arrivals.iter().filter(has).count()
-    };
-    arrivals.iter().map(|arrival| had(arrival.at_us)).max().unwrap_or_default()
-}
-
-/// A channel of two slots for sends or inquiries, with another time-out in each version of its file.
-fn version(seconds: u32, rest: &str) -> String {
-    UNLIMITED.replace("timeout = \"10s\"", &format!("timeout = \"{seconds}s\"")) + rest
-}
-
-#[tokio::test]
-async fn sends_of_old_workers_take_up_slots_until_they_end() {
-    let scratch = Scratch::new().await;
-    scratch.bank.then("acme", Step::pays().after(Duration::from_millis(500)));
-    let file = |seconds| version(seconds, "max_in_flight = 2\n");
-    let node = TestNode::start(&scratch, "a", &file(10)).await;
-    scratch.insert("acme", "R-", 12).await;
-    for round in 1..=4 {
-        let sent = 2 * round as usize;
-        until("both slots are in use", async || scratch.bank.look(|l| l.all().len()) >= sent).await;
-        if round == 3 {
-            let other = UNLIMITED.replace("acme", "other");
-            node.daemon.reload(scratch.config("a", &other)).await.unwrap();
-        }
-        node.daemon.reload(scratch.config("a", &file(10 + round))).await.unwrap();
-    }
-    until("all are paid", async || scratch.count(State::Succeeded).await == 12).await;
-    assert_eq!(at_once(scratch.bank.ledger().all().iter()), 2);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn inquiries_of_old_workers_take_up_slots_of_their_own_until_they_end() {
-    let scratch = Scratch::new().await;
-    scratch.bank.then("acme", Step::pays_but_says_500());
-    let paid = Step::answers(200, r#"{"status":"succeeded"}"#).after(Duration::from_millis(500));
-    scratch.bank.then_inquiries("acme", Some(paid));
-    let inquiry = r#"inquiry = { url = "http://{bank}/acme/refunds/{request_id}" }"#;
-    let file =
-        |seconds| version(seconds, &format!("max_in_flight = 8\non_unknown = \"inquire\"\n{inquiry}\n"));
-    let node = TestNode::start(&scratch, "a", &file(10)).await;
-    scratch.insert("acme", "R-", 8).await;
-    until("all are unknown", async || scratch.count(State::Unknown).await == 8).await;
-    scratch.sql("update refundd.refunds set inquire_at = now()").await;
-    for round in 1..=2 {
-        let asked = 2 * round as usize;
-        until("both slots are in use", async || scratch.bank.look(|l| l.inquiries("acme").count()) >= asked)
-            .await;
-        node.daemon.reload(scratch.config("a", &file(10 + round))).await.unwrap();
-    }
-    until("all are paid", async || scratch.count(State::Succeeded).await == 8).await;
-    assert_eq!(at_once(scratch.bank.ledger().inquiries("acme")), 2);
     node.stop().await;
 }
 
