@@ -85,7 +85,7 @@ impl Workers {
         for name in gone {
             if let Some(old) = running.remove(&name) {
                 old.stop.cancel();
-                self.node.suspensions.note_change(&name);
+                self.node.note_change(&name);
                 self.node.forget(&name);
                 done.stopped.push(name);
             }
@@ -97,7 +97,7 @@ impl Workers {
                 }
                 Some(old) => {
                     old.stop.cancel();
-                    self.node.suspensions.note_change(&channel.name);
+                    self.node.note_change(&channel.name);
                     done.changed.push(channel.name.clone());
                 }
                 None => done.started.push(channel.name.clone()),

@@ -72,7 +72,7 @@ impl BreakerInput {
 #[derive(Debug, Default)]
 struct Row {
     failures: Option<(Failure, u32)>,
-    /// Sends that began before do not count: they belong to a suspension that is over.
+    /// Sends that began before do not count: they belong to a suspension that is over, or to earlier settings.
     not_before: Option<Instant>,
 }
 
@@ -116,7 +116,7 @@ impl Breakers {
         row.failures.is_none().then_some((failure, failures))
     }
 
-    /// Begins the count of a channel anew with the sends that begin from now on: its breaker suspends it.
+    /// Begins the count of a channel anew with the sends that begin from now on: its breaker suspends it, or a reload changed it.
     pub fn start_anew(&self, channel: &ChannelName) {
         let not_before = Some(Instant::now());
         self.0.locked().insert(channel.clone(), Row { failures: None, not_before });

@@ -193,6 +193,13 @@ impl Node {
         });
     }
 
+    /// Forgets what requests under the channel's earlier settings came to, as far as Postgres has not got it. Those that are
+    /// still in flight do not count either.
+    pub fn note_change(&self, channel: &ChannelName) {
+        self.suspensions.note_change(channel);
+        self.breakers.start_anew(channel);
+    }
+
     /// Counts the answer to a send for the channel's breaker, and suspends the channel if the breaker trips.
     pub async fn note_answer(
         &self,
