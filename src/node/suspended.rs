@@ -45,17 +45,11 @@ impl Causes {
 
     /// Whether both mean the same, so that no worker has to look again.
     fn is_about(&self, other: &Causes) -> bool {
-        let same_until = match (self.until(), other.until()) {
-            (Some(a), Some(b)) => a.is_about(b),
-            (a, b) => a.is_none() && b.is_none(),
-        };
-        let same_probe = match (self.probe_at, other.probe_at) {
-            (Some(a), Some(b)) => until::is_about(a, b),
-            (a, b) => a.is_none() && b.is_none(),
-        };
+        // Each end by itself: a later one must not hide that an earlier one moved.
+        let ends = |causes: &Causes| [causes.paused, causes.refused, causes.probe_at.map(Until::At)];
+        let same_ends = ends(self).into_iter().zip(ends(other)).all(|(a, b)| Until::are_about(a, b));
         // What Postgres has by now must be gone from here: who resumes the channel ends it there.
-        let same_unwritten = self.unwritten == other.unwritten;
-        same_until && same_probe && same_unwritten && self.paused.is_some() == other.paused.is_some()
+        same_ends && self.unwritten == other.unwritten
     }
 }
 

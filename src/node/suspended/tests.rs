@@ -105,6 +105,20 @@ fn permits_for_others_stop_with_everything_or_with_every_channel_that_shares_the
 }
 
 #[test]
+fn a_pause_that_gets_another_end_is_seen_behind_refused_credentials() {
+    let paused = |left| {
+        let credentials = one(Some("acme"), SuspendedBy::Credentials, None, None);
+        vec![credentials, one(Some("acme"), SuspendedBy::Person, Some(left), None)]
+    };
+    let known = now(paused(MINUTE));
+    let first = known.pause_of(["acme"].into_iter()).unwrap();
+    known.update(&Suspended { suspensions: paused(MINUTE * 2), slowed: Vec::new() });
+    let second = known.pause_of(["acme"].into_iter()).unwrap();
+    assert_eq!(first.later(second), second);
+    assert_ne!(first, second);
+}
+
+#[test]
 fn a_refusal_that_postgres_has_not_got_stays_until_it_is_written_or_over() {
     let known = Suspensions::default();
     let read = |suspensions| {

@@ -26,11 +26,11 @@ impl Until {
         }
     }
 
-    pub(super) fn is_about(self, other: Until) -> bool {
-        match (self, other) {
-            (Until::Ended, Until::Ended) => true,
-            (Until::At(a), Until::At(b)) => is_about(a, b),
-            (Until::Ended, Until::At(_)) | (Until::At(_), Until::Ended) => false,
+    /// Whether both are readings of one end, or there is none in both.
+    pub(super) fn are_about(one: Option<Until>, other: Option<Until>) -> bool {
+        match (one, other) {
+            (Some(Until::At(a)), Some(Until::At(b))) => a.max(b).duration_since(a.min(b)) < Self::SAME,
+            (one, other) => one == other,
         }
     }
 
@@ -41,8 +41,4 @@ impl Until {
             Until::Ended => true,
         }
     }
-}
-
-pub(super) fn is_about(a: Instant, b: Instant) -> bool {
-    a.max(b).duration_since(a.min(b)) < Until::SAME
 }
