@@ -41,6 +41,7 @@ use crate::node::effective_limits::EffectiveLimits;
 use crate::node::meter::Binds;
 use crate::node::reach::Reach;
 use crate::node::slots::Slots;
+use crate::node::suspended::ReservedProbe;
 use crate::node::{Node, jittered};
 use crate::refund::RefundId;
 use crate::wake_up::WakeUps;
@@ -78,8 +79,8 @@ pub struct ChannelWorker<W> {
     prefetched: Vec<(RefundId, Permit)>,
     /// The last wait was long enough to open a connection.
     is_rare: bool,
-    /// Until when this node reserved the breaker's probe that the next request is; `None` if it is no probe.
-    probe: Option<Instant>,
+    /// The breaker's probe that the next request is; `None` if it is no probe.
+    probe: Option<ReservedProbe>,
     /// How many permits a take wants at most.
     most_wanted: u32,
     /// The last take failed because Redis had forgotten a limit.

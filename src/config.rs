@@ -213,8 +213,7 @@ impl Config {
         self.channels.get(name).map(|channel| channel.draft_rules()).unwrap_or_default()
     }
 
-    /// What an operator should know about this configuration, although it meets every requirement. Which tokens expire is
-    /// asked of `callers`, because it depends on the time.
+    /// What an operator should know of a configuration that meets every requirement. `callers` says which tokens expire.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = caller::certificate_warnings(&self.http, &self.callers);
@@ -224,6 +223,7 @@ impl Config {
         }));
         warnings.extend(limit::warnings(&self.limits, self.redis.clock_tolerance, &self.callers));
         warnings.extend(review::warnings(&self.callers, self.channels.keys()));
+        warnings.extend(self.channels.values().filter_map(|channel| breaker::warning(channel)));
         warnings
     }
 

@@ -9,6 +9,7 @@ use crate::bank::{Bank, Reserved, SendDeadline, Slept};
 use crate::channel::Channel;
 use crate::limiter::Permit;
 use crate::node::Node;
+use crate::node::suspended::ReservedProbe;
 use crate::node::suspending::BankRefusal;
 use crate::refund::Code;
 
@@ -26,8 +27,8 @@ pub struct Attempt {
     pub(super) connecting: Duration,
     /// The latest moment for the first byte, so that the lease outlives the request.
     pub(super) send_deadline: Instant,
-    /// Until when this node reserved the breaker's probe that this request is; `None` if it is no probe.
-    pub(super) probe: Option<Instant>,
+    /// The breaker's probe that this request is; `None` if it is no probe.
+    pub(super) probe: Option<ReservedProbe>,
 }
 
 /// When the claim of a permit began and ended.

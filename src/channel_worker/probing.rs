@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::{ChannelWorker, Next, Work};
 use crate::logs::chain;
 use crate::node::jittered;
-use crate::node::suspended::Clearance;
+use crate::node::suspended::{Clearance, ReservedProbe};
 
 /// How many refunds the next take may take.
 #[derive(Debug, Clone, Copy)]
@@ -28,8 +28,8 @@ impl<W: Work> ChannelWorker<W> {
         match self.node.suspensions.clearance(name, W::PURPOSE) {
             Clearance::Free => Permission::All,
             Clearance::Suspended(_) => Permission::None(Next::Now),
-            Clearance::Probe(until) => {
-                self.probe = Some(until);
+            Clearance::Probe(probe) => {
+                self.probe = Some(probe);
                 Permission::One
             }
             Clearance::ProbeIsDue => {
@@ -37,21 +37,21 @@ impl<W: Work> ChannelWorker<W> {
                 let began = Instant::now();
                 let span = self.channel.breaker.unwrap_or_default().probe;
                 let reserved = async {
-                    let is_ours = self.node.store.reserve_probe(name, &self.node.name, span).await?;
-                    if !is_ours {
+                    let since = self.node.store.reserve_probe(name, &self.node.name, span).await?;
+                    if since.is_none() {
                         // Another node probes, or the suspension is over.
                         self.node.read_suspensions().await?;
                     }
-                    Ok::<bool, crate::store::StoreError>(is_ours)
+                    Ok::<_, crate::store::StoreError>(since)
                 };
                 match reserved.await {
-                    Ok(true) => {
-                        let until = began + span;
-                        self.node.suspensions.reserve_probe(name, until);
-                        self.probe = Some(until);
+                    Ok(Some(since)) => {
+                        let probe = ReservedProbe { until: began + span, since };
+                        self.node.suspensions.reserve_probe(name, probe);
+                        self.probe = Some(probe);
                         Permission::One
                     }
-                    Ok(false) => Permission::None(Next::later(Self::LEAST_REST)),
+                    Ok(None) => Permission::None(Next::later(Self::LEAST_REST)),
                     Err(error) => {
                         tracing::debug!(
                             channel.name = %name, error = %chain(&error),

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::channel::Breaker;
+use crate::channel::{Breaker, Channel};
 
+use super::duration::say;
 use super::section::Section;
 
 pub(super) const KEYS: &[&str] = &["rejected", "unknown", "unreachable", "probe"];
@@ -33,5 +34,21 @@ pub(super) fn read(channel: &Section<'_>) -> Option<Breaker> {
         unknown: count("unknown", default.unknown),
         unreachable: count("unreachable", default.unreachable),
         probe: probe.value,
+    })
+}
+
+/// The next probe is due after `probe`, whether or not the one before has an answer.
+pub(super) fn warning(channel: &Channel) -> Option<String> {
+    let Channel { name, breaker, timeout, connect_timeout, .. } = channel;
+    let (probe, longest) = ((*breaker)?.probe, *timeout + *connect_timeout);
+    (probe < longest).then(|| {
+        format!(
+            "the breaker of channel `{name}` has a `probe` of {}, and a request may take {}: `connect_timeout` and `timeout` together. So \
+             a probe may go out before the one before it is answered, and each costs one refund if the bank still fails; set `probe` to {} \
+             or more",
+            say(probe),
+            say(longest),
+            say(longest)
+        )
     })
 }

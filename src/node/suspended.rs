@@ -3,6 +3,7 @@
 //! A node that learns late of a suspension does no harm: the claim reads the suspensions itself. No claim reads what the
 //! bank refused while Postgres could not be told. So no reading takes that away from this node.
 
+mod reserved;
 mod until;
 mod unwritten;
 
@@ -19,6 +20,7 @@ use crate::refund::ChannelName;
 use crate::store::{Suspended, SuspendedBy};
 use unwritten::Unwritten;
 
+pub use reserved::ReservedProbe;
 pub use until::Until;
 pub use unwritten::{NotedRefusal, Refused};
 
@@ -33,8 +35,8 @@ struct Causes {
     unwritten: Unwritten,
     /// When the breaker's next probe is due. The breaker suspends sends alone.
     probe_at: Option<Instant>,
-    /// Until when this node may make the probe that it has reserved.
-    reserved: Option<Instant>,
+    /// The probe that this node has reserved, and not begun.
+    reserved: Option<ReservedProbe>,
 }
 
 impl Causes {
@@ -57,8 +59,8 @@ impl Causes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clearance {
     Free,
-    /// Send one refund as a probe; this node reserved it until then.
-    Probe(Instant),
+    /// Send one refund as this probe.
+    Probe(ReservedProbe),
     /// Reserve the breaker's probe.
     ProbeIsDue,
     Suspended(Until),
@@ -193,11 +195,11 @@ impl Suspensions {
         });
     }
 
-    /// Notes that this node may make one probe until then.
-    pub fn reserve_probe(&self, channel: &ChannelName, until: Instant) {
+    /// Notes that this node may make this probe.
+    pub fn reserve_probe(&self, channel: &ChannelName, probe: ReservedProbe) {
         self.change(channel, |causes| {
-            causes.probe_at = Some(until);
-            causes.reserved = Some(until);
+            causes.probe_at = Some(probe.until);
+            causes.reserved = Some(probe);
         });
     }
 
@@ -219,9 +221,9 @@ impl Suspensions {
         if let (Purpose::Send, Some(at)) = (purpose, own.unwritten.tripped_until().filter(|at| *at > now)) {
             return Clearance::Suspended(Until::At(at));
         }
-        match (purpose, own.probe_at, own.reserved.filter(|until| *until > now)) {
+        match (purpose, own.probe_at, own.reserved.filter(|probe| probe.until > now)) {
             (Purpose::Inquire, _, _) | (Purpose::Send, None, _) => Clearance::Free,
-            (Purpose::Send, Some(_), Some(until)) => Clearance::Probe(until),
+            (Purpose::Send, Some(_), Some(probe)) => Clearance::Probe(probe),
             (Purpose::Send, Some(at), None) if at > now => Clearance::Suspended(Until::At(at)),
             (Purpose::Send, Some(_), None) => Clearance::ProbeIsDue,
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::breakers::{BreakerInput, Failure};
-use super::suspended::{NotedRefusal, Refused, Until};
+use super::suspended::{NotedRefusal, Refused, ReservedProbe, Until};
 use super::{Node, jittered};
 use crate::bank::outcome::for_the_log;
 use crate::channel::Channel;
@@ -243,23 +243,29 @@ impl Node {
         self.note_and_write(channel, Refused::Sends { failure, times, probe }, &noted, None).await;
     }
 
-    /// Acts on the answer to a probe, which this node had reserved until `reserved`.
-    pub async fn note_probe(&self, channel: &Channel, answer: &Answer, is_resend: bool, reserved: Instant) {
+    /// Acts on the answer to a probe. A success ends the suspension also when it comes late, after the reservation.
+    pub async fn note_probe(
+        &self,
+        channel: &Channel,
+        answer: &Answer,
+        is_resend: bool,
+        probe: ReservedProbe,
+    ) {
         let name = &channel.name;
         let Answer { outcome, message, .. } = answer;
         match BreakerInput::of(answer, is_resend) {
             // The bank was not probed: the reservation is still good. A resend that the bank refused is not sent again,
             // so there is an end to them.
-            BreakerInput::Nothing => self.suspensions.reserve_probe(name, reserved),
+            BreakerInput::Nothing => self.suspensions.reserve_probe(name, probe),
             BreakerInput::Answered if matches!(outcome, Outcome::Succeeded | Outcome::Accepted) => {
-                match self.store.end_breaker(name, &self.name).await {
-                    Ok(is_ended) => {
+                match self.store.end_breaker(name, &self.name, probe.since).await {
+                    Ok(true) => {
                         self.breakers.start_anew(name);
                         self.suspensions.note_breaker(name, None);
-                        if is_ended {
-                            tracing::info!(channel.name = %name, "The breaker of channel `{name}` is closed again: a probe succeeded");
-                        }
+                        tracing::info!(channel.name = %name, "The breaker of channel `{name}` is closed again: a probe succeeded");
                     }
+                    // It ended before, and may have begun anew: the next reading says what holds.
+                    Ok(false) => {}
                     Err(error) => tracing::warn!(
                         channel.name = %name, error = %chain(&error),
                         "Failed to end the breaker's suspension of channel `{name}` in Postgres; the next probe tries again",

@@ -4,10 +4,12 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::connections::{Ask, Run};
 use super::named::bind;
-use super::suspensions::{SUSPEND, SuspendedBy};
-use super::{Doing, Store, StoreError, micros};
+use super::suspensions::{SUSPEND, SuspendedBy, SuspensionEnd};
+use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::refund::ChannelName;
 
 /// A suspension by refundd itself.
@@ -31,7 +33,7 @@ const RESERVE_PROBE: &str = "
     update refundd.suspensions
        set probe_by = $2, probe_until = now() + $3 * interval '1 microsecond', probe_at = now() + $3 * interval '1 microsecond'
      where channel = $1 and source = 'breaker' and ended_at is null and probe_at <= now()
-    returning channel";
+    returning (extract(epoch from since) * 1000000)::bigint as since_us";
 
 const SWITCH_BREAKERS_OFF: &str = "
     update refundd.suspensions
@@ -79,23 +81,35 @@ impl Store {
         Ok(query.maybe(&self.db).await.doing("suspend a channel")?.is_some())
     }
 
-    /// Reserves the probe that is due for this node; `false` if none is due, or another node has it. The reservation
-    /// lasts for `probe`, and the next probe is due then.
+    /// Reserves the probe that is due for this node. Answers when the suspension began that the probe may end; `None` if no
+    /// probe is due, or another node has it. The reservation lasts for `probe`, and the next probe is due then.
     pub async fn reserve_probe(
         &self,
         channel: &ChannelName,
         node: &str,
         probe: Duration,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<Timestamp>, StoreError> {
         let query = sqlx::query(RESERVE_PROBE).bind(channel.as_str()).bind(node).bind(micros(probe));
-        Ok(query.maybe(&self.db).await.doing("reserve a probe")?.is_some())
+        let row = query.maybe(&self.db).await.doing("reserve a probe")?;
+        Ok(row.and_then(|row| timestamp(&row, "since_us")))
     }
 
-    /// Ends the breaker's suspension after a probe of this node that succeeded; `false` if it was not this node's
-    /// probe, or the suspension is over.
-    pub async fn end_breaker(&self, channel: &ChannelName, node: &str) -> Result<bool, StoreError> {
-        let reason = Some("the probe succeeded");
-        self.release_one(channel.as_str(), SuspendedBy::Breaker, node, reason, Some(node)).await
+    /// Ends the breaker's suspension that began at `since`, after a probe of this node that succeeded; `false` if that
+    /// suspension is over.
+    pub async fn end_breaker(
+        &self,
+        channel: &ChannelName,
+        node: &str,
+        since: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let ending = SuspensionEnd {
+            channel: Some(channel.as_str()),
+            by: SuspendedBy::Breaker,
+            who: node,
+            reason: Some("the probe succeeded"),
+            seen: Some(since),
+        };
+        Ok(self.release_seen(&ending).await?.is_some())
     }
 
     /// Ends the breaker's suspensions of channels whose configuration has no breaker; answers which it ended.

@@ -152,6 +152,17 @@ fn the_breaker_is_on_unless_the_file_switches_it_off() {
 }
 
 #[test]
+fn a_probe_that_may_overtake_the_one_before_it_is_warned_of() {
+    let warnings = |probe: &str| {
+        let channel = "[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\ntimeout = \"25s\"\n";
+        with(&format!("{channel}breaker = {{ probe = \"{probe}\" }}\n")).warnings()
+    };
+    assert_eq!(warnings("30s"), Vec::<String>::new());
+    let short = warnings("29s");
+    assert!(short.len() == 1 && short[0].contains("has a `probe` of 29s"), "{short:?}");
+}
+
+#[test]
 fn an_endpoint_is_http_with_a_host_and_no_password() {
     for (endpoint, requirement) in [
         ("ftp://bank/", "must start with `https://`"),

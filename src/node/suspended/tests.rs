@@ -1,5 +1,7 @@
 //! What a worker may do, as the suspensions come and go.
 
+use jiff::Timestamp;
+
 use super::*;
 use crate::node::breakers::Failure;
 use crate::store::Suspension;
@@ -67,12 +69,13 @@ fn a_probe_is_due_then_reserved_then_under_way() {
     let known = now(tripped());
     assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::ProbeIsDue);
     let until = Instant::now() + MINUTE;
-    known.reserve_probe(&acme(), until);
-    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Probe(until));
+    let probe = ReservedProbe { until, since: Timestamp::UNIX_EPOCH };
+    known.reserve_probe(&acme(), probe);
+    assert_eq!(known.clearance(&acme(), Purpose::Send), Clearance::Probe(probe));
     known.update(&Suspended { suspensions: tripped(), slowed: Vec::new() });
     assert_eq!(
         known.clearance(&acme(), Purpose::Send),
-        Clearance::Probe(until),
+        Clearance::Probe(probe),
         "an older reading takes nothing away"
     );
     known.note_breaker(&acme(), Some(until));

@@ -81,7 +81,6 @@ pub(super) const RELEASE: Statement = statement!(
     update refundd.suspensions
        set ended_at = now(), ended_by = :who, end_reason = :reason
      where channel = :channel and source = :source and ended_at is null
-       and (:probe_by::text is null or probe_by = :probe_by)
        and (:seen_us::bigint is null or (extract(epoch from since) * 1000000)::bigint = :seen_us)
     returning channel, reason, who, (extract(epoch from since) * 1000000)::bigint as since_us,
               (extract(epoch from until) * 1000000)::bigint as until_us,
@@ -200,7 +199,7 @@ impl Store {
                 Some(row) => Resumed::Changed(read(&row, by)),
             });
         }
-        if let Some(ended) = self.release_seen(ending, None).await? {
+        if let Some(ended) = self.release_seen(ending).await? {
             return Ok(Resumed::Now(ended));
         }
         if seen.is_some()
@@ -211,22 +210,10 @@ impl Store {
         Ok(if self.is_known(channel).await? { Resumed::WasNot } else { Resumed::NoSuchChannel })
     }
 
-    pub(in crate::store) async fn release_one(
-        &self,
-        channel: &str,
-        by: SuspendedBy,
-        who: &str,
-        reason: Option<&str>,
-        probe_by: Option<&str>,
-    ) -> Result<bool, StoreError> {
-        let ending = SuspensionEnd { channel: Some(channel), by, who, reason, seen: None };
-        Ok(self.release_seen(&ending, probe_by).await?.is_some())
-    }
-
-    async fn release_seen(
+    /// Ends a suspension of the table of suspensions, if it is the one that was seen.
+    pub(in crate::store) async fn release_seen(
         &self,
         ending: &SuspensionEnd<'_>,
-        probe_by: Option<&str>,
     ) -> Result<Option<Suspension>, StoreError> {
         let &SuspensionEnd { channel, by, who, reason, seen } = ending;
         let query = bind!(
@@ -235,7 +222,6 @@ impl Store {
             source: by.as_str(),
             who: who,
             reason: reason,
-            probe_by: probe_by,
             seen_us: seen.map(Timestamp::as_microsecond),
         );
         let row = query.maybe(&self.db).await.doing("end a suspension")?;
