@@ -11,7 +11,7 @@ use crate::channel::Channel;
 use crate::crash;
 use crate::logs::{chain, millis};
 use crate::refund::{Answer, ChannelName, Outcome, RefundId};
-use crate::store::{OwnSuspension, Refusal, StoreError};
+use crate::store::{OwnSuspension, Refusal, StoreError, SuspendedBy, Suspension};
 
 /// A bank's refusal that suspends the whole channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +37,29 @@ impl Node {
     /// Reads the suspensions from Postgres. Answers the channels whose share of their rate changed; see
     /// [`super::suspended::Suspensions::update`].
     pub async fn read_suspensions(&self) -> Result<Vec<(String, Option<u32>)>, StoreError> {
-        let changed = self.suspensions.update(&self.store.suspensions().await?);
+        let mut suspended = self.store.suspensions().await?;
+        self.correct_probes(&mut suspended.suspensions);
+        let changed = self.suspensions.update(&suspended);
         for channel in self.suspensions.tripped() {
             if let Ok(channel) = ChannelName::new(&channel) {
                 self.breakers.start_anew(&channel);
             }
         }
         Ok(changed)
+    }
+
+    /// Makes probes due that are planned for later than after `probe`. Postgres's clock was set back since, or a reload lowered
+    /// `probe`. [`crate::store::Store::reserve_probe`] decides alike.
+    fn correct_probes(&self, suspensions: &mut [Suspension]) {
+        let running = self.running();
+        for one in suspensions.iter_mut().filter(|one| one.by == SuspendedBy::Breaker) {
+            let channel =
+                running.channels.iter().find(|channel| one.channel.as_deref() == Some(channel.name.as_str()));
+            let probe = channel.and_then(|channel| channel.breaker).map(|breaker| breaker.probe);
+            if probe.is_some_and(|probe| one.probe_in.is_some_and(|left| left > probe)) {
+                one.probe_in = None;
+            }
+        }
     }
 
     /// Suspends a channel; `message` is the bank's answer to a request about this refund, which began at `began`. A failure

@@ -32,7 +32,10 @@ pub enum OwnSuspension<'a> {
 const RESERVE_PROBE: &str = "
     update refundd.suspensions
        set probe_by = $2, probe_until = now() + $3 * interval '1 microsecond', probe_at = now() + $3 * interval '1 microsecond'
-     where channel = $1 and source = 'breaker' and ended_at is null and probe_at <= now()
+     where channel = $1 and source = 'breaker' and ended_at is null
+       -- Nobody plans a probe later than that: the clock was set back, or a reload lowered `probe`. `clock_timestamp()` is read under
+       -- the row's lock: another node may have reserved this probe after this statement began.
+       and (probe_at <= now() or probe_at > clock_timestamp() + $3 * interval '1 microsecond')
     returning (extract(epoch from since) * 1000000)::bigint as since_us";
 
 const SWITCH_BREAKERS_OFF: &str = "

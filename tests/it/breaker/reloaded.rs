@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use playground::bank::Step;
-use refundd::refund::State;
+use refundd::refund::{ChannelName, State};
+use refundd::store::OwnSuspension;
 
-use super::{NEVER_PROBED, arrived, events, one_by_one, trips};
+use super::{NEVER_PROBED, PROBED, arrived, events, one_by_one, trips};
 use crate::harness::{Scratch, TestNode, until};
 
 /// The breaker trips at three. Two failed before, and a third one was in flight.
@@ -38,4 +39,34 @@ async fn what_failed_under_the_old_settings_does_not_trip_the_new_ones() {
     scratch.insert("acme", "T-", 1).await;
     trips(&scratch).await;
     node.stop().await;
+}
+
+/// The next probe was planned for in an hour.
+#[tokio::test]
+async fn a_lower_probe_holds_from_the_reload_on() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", std::iter::repeat_n(Step::rejects(), 5));
+    let node = TestNode::start(&scratch, "a", &one_by_one(NEVER_PROBED)).await;
+    scratch.insert("acme", "R-", 20).await;
+    trips(&scratch).await;
+    node.daemon.reload(scratch.config("a", &one_by_one(PROBED))).await.unwrap();
+    until("the rest is paid", async || scratch.count(State::Succeeded).await == 15).await;
+    assert_eq!(events(&scratch).await, "breaker_tripped breaker_ended");
+    node.stop().await;
+}
+
+/// As after a step of Postgres's clock back by an hour.
+#[tokio::test]
+async fn a_probe_that_is_planned_too_late_is_due_for_one_node() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let (acme, store) = (ChannelName::new("acme").unwrap(), &scratch.store);
+    let own =
+        OwnSuspension::Breaker { kind: "rejected", probe: Duration::from_hours(1), age: Duration::ZERO };
+    assert!(store.suspend(&acme, own, "it failed", "a#1").await.unwrap());
+    let reserves =
+        async |node: &str, probe: Duration| store.reserve_probe(&acme, node, probe).await.unwrap().is_some();
+    assert!(!reserves("a#1", Duration::from_hours(1)).await, "it is planned as it should be");
+    assert!(reserves("a#1", Duration::from_mins(1)).await);
+    assert!(!reserves("b#1", Duration::from_mins(1)).await, "the other node has it");
 }
