@@ -11,6 +11,7 @@ pub mod meter;
 mod own_shares;
 pub mod progress;
 pub mod reach;
+mod reach_events;
 pub mod restoring;
 pub mod running;
 pub mod saving;
@@ -41,6 +42,7 @@ use lead_time::LeadTimesOfSends;
 use own_shares::OwnShares;
 pub use own_shares::ShareLook;
 use progress::Progress;
+use reach_events::ReachEvents;
 use running::Running;
 use saving::Saving;
 use slots::SlotsOfChannels;
@@ -85,6 +87,8 @@ pub struct NodeState {
     pub traces: Traces,
     pub suspensions: Suspensions,
     pub breakers: Breakers,
+    /// What the events say of the banks that this node cannot reach.
+    reach_events: ReachEvents,
     pub slots: SlotsOfChannels,
     pub lead_times_of_sends: LeadTimesOfSends,
     pub progress: Progress,
@@ -131,6 +135,7 @@ impl NodeState {
             traces: Traces::default(),
             suspensions: Suspensions::default(),
             breakers: Breakers::default(),
+            reach_events: ReachEvents::default(),
             slots: SlotsOfChannels::default(),
             lead_times_of_sends: LeadTimesOfSends::default(),
             progress: Progress::default(),

@@ -11,7 +11,7 @@ use crate::bank::{AddressTimes, Pool, Unreachable};
 use crate::bucket::Purpose;
 use crate::channel::Channel;
 use crate::limiter::Limit;
-use crate::logs::{chain, millis};
+use crate::logs::millis;
 use crate::refund::{ChannelName, Code, LimitName};
 
 /// What one channel worker sees of its bank's address.
@@ -25,8 +25,6 @@ pub struct Reach {
     away_since: Option<Instant>,
     /// The connections that failed one after the other.
     failures: u64,
-    /// An event says that the bank is unreachable.
-    is_noted: bool,
     measured: Option<Instant>,
     too_small: Vec<LimitName>,
 }
@@ -42,7 +40,6 @@ impl Reach {
             most_failures: channel.breaker.map(|breaker| breaker.unreachable),
             away_since: None,
             failures: 0,
-            is_noted: false,
             measured: None,
             too_small: Vec::new(),
         };
@@ -82,21 +79,9 @@ impl Reach {
         self.note(Some(&unreachable.message));
         self.count(pool);
         let is_many = self.most_failures.is_some_and(|most| self.failures >= u64::from(most));
-        if self.purpose == Purpose::Send && is_many && !self.is_noted {
-            self.is_noted = true;
-            self.write_event(Some(unreachable.message.clone()));
+        if self.purpose == Purpose::Send && is_many {
+            self.node.note_reach(&self.channel, Some(&unreachable.message));
         }
-    }
-
-    /// Writes the event that the bank is unreachable from this node, or that it can be reached again. The database has no
-    /// other record of that: without a connection this node takes nothing, and other nodes may have one.
-    fn write_event(&self, trouble: Option<String>) {
-        let (node, channel) = (self.node.clone(), self.channel.clone());
-        tokio::spawn(async move {
-            if let Err(error) = node.store.note_reach(&channel, &node.name, trouble.as_deref()).await {
-                tracing::debug!(channel.name = %channel, error = %chain(&error), "Failed to write an event");
-            }
-        });
     }
 
     /// Notes that there is a connection, and measures the distance once a second.
@@ -114,14 +99,13 @@ impl Reach {
             }
             self.note(None);
             self.measured = None;
-            if std::mem::take(&mut self.is_noted) {
-                self.write_event(None);
-            }
         }
         if self.measured.is_none_or(|at| at.elapsed() >= Self::MEASURE_EVERY) {
             self.measured = Some(Instant::now());
             self.count(pool);
             if self.purpose == Purpose::Send {
+                // Not only after a failure of this worker: the bank may have failed the one before it.
+                self.node.note_reach(&self.channel, None);
                 self.measure(pool.reading(), limits);
             }
         }

@@ -26,8 +26,8 @@ pub enum BankRefusal {
 }
 
 impl Node {
-    /// How often to write a refusal again that Postgres did not take.
-    const WRITE_AGAIN: Duration = Duration::from_secs(2);
+    /// How often to write a refusal, or an event, again that Postgres did not take.
+    pub(super) const WRITE_AGAIN: Duration = Duration::from_secs(2);
     /// How long a node suspends a channel alone at least if the bank named no wait: long enough to write it once more.
     const UNWRITTEN_WAIT: Duration = Duration::from_secs(20);
     /// How long a node suspends a channel alone because of its credentials or its breaker. Nobody can resume what Postgres

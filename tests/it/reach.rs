@@ -1,6 +1,7 @@
 //! Banks that are far away, closed, or shut the door at once: a permit is asked for only with an open connection.
 
 mod addresses;
+mod events;
 mod keep_alive;
 mod postgres;
 mod resumed;
