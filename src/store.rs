@@ -92,7 +92,7 @@ pub use differences::Differences;
 pub use error::StoreError;
 pub use events::{Event, EventCursor, EventFilter, EventPage};
 pub use export::{EndedBy, SentAgain, SentLine};
-pub use find::{Found, RefundProgress};
+pub use find::{Found, FoundRefunds, RefundProgress};
 pub use inquire::Inquired;
 pub use journal::{Evidence, EvidenceKind, FirstByte, Rotation};
 pub use ledger::Spent;

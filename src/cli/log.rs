@@ -27,7 +27,7 @@ pub(super) struct Args {
     /// At most so many events
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     most: u32,
-    /// For programs: one JSON object for each event
+    /// For programs: one JSON object for each event. Standard error says if there may be others
     #[arg(long)]
     json: bool,
 }
@@ -52,11 +52,10 @@ pub(super) async fn log(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
         match page.next {
             Some(next) if left > 0 => filter.after = Some(next),
             Some(_) => {
-                if !args.json {
-                    println!(
-                        "There may be older events: ask for more with --most, or for fewer hours with --since."
-                    );
-                }
+                note(
+                    "There may be older events: ask for more with --most, or for fewer hours with --since.",
+                    args.json,
+                );
                 break false;
             }
             None => break true,
@@ -66,14 +65,21 @@ pub(super) async fn log(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
         println!("No event matches.");
     }
     if is_all && let Some(since) = store.events_kept_since(&filter).await? {
-        let line = format!("Events before {since:.0} may be missing: [recovery] keep_events drops old ones.");
-        if args.json {
-            eprintln!("{line}");
-        } else {
-            println!("{line}");
-        }
+        note(
+            &format!("Events before {since:.0} may be missing: [recovery] keep_events drops old ones."),
+            args.json,
+        );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says which events are not in the list. For programs, standard output has events alone.
+fn note(line: &str, for_programs: bool) {
+    if for_programs {
+        eprintln!("{line}");
+    } else {
+        println!("{line}");
+    }
 }
 
 /// Finds out what `about` names: a channel, a refund's ref or a refund's id.

@@ -14,7 +14,7 @@ use crate::desk::forecasts::Measured;
 use crate::desk::story::Story;
 use crate::refund::Refund;
 use crate::refund::text::{shown, shown_json};
-use crate::store::{Found, Store};
+use crate::store::{Found, FoundRefunds, Store};
 
 /// The most refunds that are listed.
 const MOST: u32 = 100;
@@ -30,7 +30,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn show(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
-    let found = store.find(&args.name, &Names::All, MOST).await?;
+    let FoundRefunds { found, more } = store.find(&args.name, &Names::All, MOST).await?;
     let story = match found.as_slice() {
         [] => bail!(
             "no refund has the ref, id, request id, bank reference or payment ref `{}`",
@@ -42,12 +42,12 @@ pub(super) async fn show(args: Args, store: &Store) -> anyhow::Result<ExitCode> 
     let page = if args.json {
         let matches: Vec<_> =
             found.iter().map(|Found { refund, by }| json!({ "found_by": by, "refund": refund })).collect();
-        let found = json!({ "matches": matches, "story": story });
+        let found = json!({ "matches": matches, "more": more, "story": story });
         format!("{}\n", shown_json(serde_json::to_string_pretty(&found)?))
     } else {
         match &story {
             Some(story) => page(story),
-            None => list(&found),
+            None => list(&found, more),
         }
     };
     print!("{page}");
@@ -73,7 +73,7 @@ async fn story(store: &Store, refund: Refund) -> anyhow::Result<Option<Story>> {
     Ok(Story::read(store, refund, &census, &measured, status.as_ref()).await?)
 }
 
-fn list(found: &[Found]) -> String {
+fn list(found: &[Found], more: bool) -> String {
     let mut page = String::new();
     for Found { refund, by } in found {
         let _ = writeln!(
@@ -87,9 +87,8 @@ fn list(found: &[Found]) -> String {
             by.join(", "),
         );
     }
-    let count = found.len();
-    let more = if count == MOST as usize { " or more" } else { "" };
-    let _ = writeln!(page, "\n{count}{more} refunds have this name. See one: refundd show ID");
+    let than = if more { "More than " } else { "" };
+    let _ = writeln!(page, "\n{than}{} refunds have this name. See one: refundd show ID", found.len());
     page
 }
 

@@ -11,7 +11,7 @@ use crate::desk::forecasts::Measured;
 use crate::desk::story::Story;
 use crate::refund::Refund;
 use crate::refund::draft::FieldError;
-use crate::store::{ChannelCensus, Found};
+use crate::store::{ChannelCensus, Found, FoundRefunds};
 
 /// The most refunds of an answer. Only a payment ref can have more.
 const MOST: u32 = 100;
@@ -30,6 +30,8 @@ pub(super) struct FindQuery {
 #[derive(Debug, Serialize)]
 pub(super) struct Matches {
     matches: Vec<Match>,
+    /// Whether more refunds have the name than are listed.
+    more: bool,
     /// Null if several refunds have the name.
     story: Option<Story>,
 }
@@ -52,7 +54,7 @@ pub(super) async fn find(
     if q.is_empty() || q.chars().count() > MOST_CHARACTERS {
         return Err(invalid(format!("must be a name of 1 to {MOST_CHARACTERS} characters")));
     }
-    let found = named(&api, &who, q, MOST).await?;
+    let FoundRefunds { found, more } = named(&api, &who, q, MOST).await?;
     if found.is_empty() {
         let detail = "no refund has this ref, id, request id, bank reference or payment ref".to_owned();
         return Err(Problem::new(StatusCode::NOT_FOUND, "no-such-refund", "No such refund", detail));
@@ -68,11 +70,11 @@ pub(super) async fn find(
     };
     let matches = found.into_iter().map(|Found { refund, by }| Match { found_by: by, refund }).collect();
     let story = story.map(|story| story.shown_to(&who.channels()));
-    Ok(Json(Matches { matches, story }))
+    Ok(Json(Matches { matches, more, story }))
 }
 
 /// The refunds that have this name.
-pub(super) async fn named(api: &Api, who: &Who, name: String, most: u32) -> Result<Vec<Found>, Problem> {
+pub(super) async fn named(api: &Api, who: &Who, name: String, most: u32) -> Result<FoundRefunds, Problem> {
     let (node, channels) = (api.node.clone(), who.channels());
     let read = async move { Ok(node.store.find(&name, &channels, most).await?) };
     api.lists.place(who).await.run(read).await

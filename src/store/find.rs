@@ -18,6 +18,14 @@ pub struct Found {
     pub by: Vec<String>,
 }
 
+/// The refunds with a name, newest first.
+#[derive(Debug, Clone)]
+pub struct FoundRefunds {
+    pub found: Vec<Found>,
+    /// Whether more refunds have the name than were asked for.
+    pub more: bool,
+}
+
 /// What the row of a refund says about its way, beside what callers see of it.
 #[derive(Debug, Clone)]
 pub struct RefundProgress {
@@ -80,16 +88,19 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[("find", FIND.sql), ("progress"
 impl Store {
     /// The refunds with this name, newest first, at most `most`: a refund ref, an id, a request id, a bank's reference or a
     /// payment ref. Only refunds of these channels.
-    pub async fn find(&self, name: &str, channels: &Names, most: u32) -> Result<Vec<Found>, StoreError> {
+    pub async fn find(&self, name: &str, channels: &Names, most: u32) -> Result<FoundRefunds, StoreError> {
         // Postgres has no such texts.
         if name.contains('\0') {
-            return Ok(Vec::new());
+            return Ok(FoundRefunds { found: Vec::new(), more: false });
         }
         let id = RefundId::read(name).map(|id| id.0);
         let request_id = Uuid::parse_str(name).ok();
-        let query = bind!(FIND, name: name, id: id, request_id: request_id, channels: channels.these(), most: i64::from(most));
+        let query = bind!(FIND, name: name, id: id, request_id: request_id, channels: channels.these(), most: i64::from(most) + 1);
         let rows = query.all(&self.db.patient()).await.doing("find refunds by a name")?;
-        rows.iter().map(|row| Ok(Found { refund: read_refund(row)?, by: row.get("by") })).collect()
+        let most = most as usize;
+        let found =
+            rows.iter().take(most).map(|row| Ok(Found { refund: read_refund(row)?, by: row.get("by") }));
+        Ok(FoundRefunds { found: found.collect::<Result<_, StoreError>>()?, more: rows.len() > most })
     }
 
     /// How far a refund has come; `None` if there is none with this id.

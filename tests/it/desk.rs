@@ -86,9 +86,17 @@ async fn a_name_of_several_refunds_lists_them_and_a_name_of_none_is_said_to_be_u
     assert_eq!((found["matches"].as_array().map(Vec::len), &found["story"]), (Some(100), &Value::Null));
     let nth = |nth: usize| found["matches"][nth]["refund"]["refund_ref"].clone();
     assert_eq!((nth(0), nth(99)), (json!("R-150"), json!("R-51")), "the newest ones, newest first");
+    assert_eq!(found["more"], true, "{found}");
     let config = file(&scratch.file("a", ""));
+    let as_json = |name: &str| json_of(config.path(), &["show", name, "--json"]);
+    let by_command = as_json("PAY-7");
+    assert_eq!((&by_command["matches"], &by_command["more"]), (&found["matches"], &json!(true)));
+    assert_eq!(as_json("R-7")["more"], false, "only one has the name");
+    scratch.sql(&insert.replace("R-", "S-").replace("PAY-7", "PAY-8").replace("150", "100")).await;
+    let all = as_json("PAY-8");
+    assert_eq!((all["matches"].as_array().map(Vec::len), &all["more"]), (Some(100), &json!(false)));
     let listed = text(&refundd(config.path(), &["show", "PAY-7"]));
-    assert!(listed.contains("100 or more refunds have this name"), "{listed}");
+    assert!(listed.contains("More than 100 refunds have this name"), "{listed}");
     for unknown in ["R-0", "999999", "00000000-0000-4000-8000-000000000000", "%00", "99999999999999999999"] {
         let answer = node.get(&format!("/v1/refunds/find?q={unknown}")).await;
         assert_eq!(answer.status, 404, "{unknown}: {answer:?}");

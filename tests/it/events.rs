@@ -220,7 +220,11 @@ async fn the_log_shows_a_channel_a_refund_and_everything_one_line_an_event() {
         assert_eq!(said.lines().count(), 1, "{about}: {said}");
         assert!(said.contains("state=ready") && said.contains("-> state=cancelled"), "{said}");
     }
-    let (_, json) = run(&["log", "acme", "--json", "--most", "2"]);
+    let cut = refundd(file.path(), &["log", "acme", "--json", "--most", "2"]);
+    let [json, note] = [&cut.stdout, &cut.stderr].map(|output| String::from_utf8_lossy(output));
+    assert!(note.starts_with("There may be older events: ask for more with --most"), "{note}");
+    let whole = refundd(file.path(), &["log", "acme", "--json", "--most", "5"]);
+    assert!(whole.stderr.is_empty(), "{}", text(&whole));
     let events: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<&Value> = events.iter().map(|event| &event["kind"]).collect();
     assert_eq!(kinds, ["cancelled", "resumed"]);

@@ -48,7 +48,7 @@ impl NamedRefund {
         for (name, seen) in
             [Some((text, None)), version.map(|(name, seen)| (name, Some(seen)))].into_iter().flatten()
         {
-            for one in store.find(name, &Names::All, MOST).await? {
+            for one in store.find(name, &Names::All, MOST).await?.found {
                 if found.iter().all(|(refund, ..)| refund.id != one.refund.id) {
                     found.push((one.refund, seen, one.by == ["id"]));
                 }
@@ -93,7 +93,7 @@ impl NamedRefund {
             others.extend(store.list(&with_ref).await?);
         }
         let is_open = |one: &Refund| !matches!(one.state, State::Ready | State::Sending | State::Succeeded);
-        let found = store.find(name, &Names::All, MOST).await?.into_iter().map(|one| one.refund);
+        let found = store.find(name, &Names::All, MOST).await?.found.into_iter().map(|one| one.refund);
         others.extend(found.filter(|one| one.version == version && is_open(one)));
         Ok(match others.iter().find(|one| one.id != id) {
             Some(other) => Err(format!(

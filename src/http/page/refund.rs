@@ -26,7 +26,7 @@ use crate::caller::scope::CallerScope;
 use crate::desk::story::{Story, WaitsFor};
 use crate::refund::text::problem;
 use crate::refund::{Refund, State as RefundState};
-use crate::store::{EvidenceKind, Found, ProposalFilter, WaitingProposal};
+use crate::store::{EvidenceKind, Found, FoundRefunds, ProposalFilter, WaitingProposal};
 
 /// The most refunds with one name in the list.
 const MOST: u32 = 100;
@@ -44,8 +44,8 @@ pub(in crate::http) async fn find(
     Parameters(RefundsQuery { q }): Parameters<RefundsQuery>,
 ) -> Result<Response, Problem> {
     let q = q.trim();
-    let found = if q.is_empty() || problem(q).is_some() {
-        Vec::new()
+    let FoundRefunds { found, more } = if q.is_empty() || problem(q).is_some() {
+        FoundRefunds { found: Vec::new(), more: false }
     } else {
         named(&api, &who, q.to_owned(), MOST).await?
     };
@@ -56,7 +56,7 @@ pub(in crate::http) async fn find(
     }
     let body = html! {
         h1 { "Find a refund" }
-        @if !found.is_empty() { (matches(q, &found)) }
+        @if !found.is_empty() { (matches(q, &found, more)) }
         @else if !q.is_empty() {
             p.notice role="status" {
                 "No refund has the ref, id, request id, bank reference or payment ref " strong { (foreign(q)) }
@@ -78,11 +78,10 @@ pub(in crate::http) async fn find(
     Ok(Page::new(Tab::Refunds, "Find a refund", &who, body).into_response())
 }
 
-fn matches(q: &str, found: &[Found]) -> Markup {
-    let is_cut = found.len() >= MOST as usize;
+fn matches(q: &str, found: &[Found], more: bool) -> Markup {
     html! {
         p.notice role="status" {
-            (count(found.len() as u64, "refund")) @if is_cut { " or more" } " have the name " strong { (foreign(q)) } "."
+            @if more { "More than " } (count(found.len() as u64, "refund")) " have the name " strong { (foreign(q)) } "."
         }
         table.stack role="table" {
             (head("Refunds with this name, newest first", &["Refund", "State", "Amount", "Channel", "Found by", "Saved"]))
