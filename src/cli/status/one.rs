@@ -45,7 +45,7 @@ pub(super) fn page(channel: &ChannelStatus, style: Style) -> String {
             Some(late) => {
                 format!("{}, the first deadline at {:.0}", counted(late.refunds, "refund"), late.from)
             }
-            None => "no refund will miss its deadline".to_owned(),
+            None => channel.none_late(),
         },
     );
     let nodes = if channel.run_by.is_empty() { "none".to_owned() } else { channel.run_by.join(", ") };

@@ -153,6 +153,26 @@ impl ChannelStatus {
             .or_else(|| self.nothing_accepted.as_ref().map(|refusing| refusing.text.clone()))
     }
 
+    /// What to say of its deadlines while no refund is counted as late. The count supposes the full rate of the limits, so it proves
+    /// nothing of a channel that sends more slowly, or that has no limits.
+    pub fn none_late(&self) -> String {
+        let has_no_limits = || match self.limits.as_deref() {
+            None => Some("its limits are not known here".to_owned()),
+            Some([]) => Some("it is unlimited".to_owned()),
+            Some(_) => None,
+        };
+        let until = || {
+            let last = self.suspensions.iter().filter_map(|one| one.until).max();
+            last.map(|until| format!("it is suspended until {until:.0}"))
+        };
+        let slowed = || self.slowed_to_percent.map(|percent| format!("it sends at {percent} % of its rate"));
+        let why = self.why_stopped().or_else(until).or_else(slowed).or_else(has_no_limits);
+        match why.filter(|_| self.backlog > 0) {
+            Some(why) => format!("not forecast: {why}"),
+            None => "no refund will miss its deadline".to_owned(),
+        }
+    }
+
     /// Everything that suspends it, the pauses by people first.
     pub fn suspension_sentences(&self) -> Vec<String> {
         self.suspensions.iter().map(SuspensionStatus::sentence).collect()

@@ -22,6 +22,17 @@ fn census() -> ChannelCensus {
     }
 }
 
+/// One limit of 20 a second.
+fn limited() -> Option<Vec<LimitStatus>> {
+    let rule = Rule {
+        algorithm: Algorithm::FixedWindow { zone: None },
+        permits: 20,
+        per: Duration::from_secs(1),
+        lateness: Duration::ZERO,
+    };
+    Some(vec![LimitStatus::new("acme", &rule)])
+}
+
 fn suspension(by: SuspendedBy) -> Suspension {
     let (at, is_cooling) = (Timestamp::UNIX_EPOCH, by == SuspendedBy::Cooling);
     Suspension {
@@ -44,13 +55,7 @@ fn report(bank: &Value) -> Vec<(String, NodeReport)> {
 #[test]
 fn a_status_has_the_census_and_what_a_node_reports() {
     let mut status = ChannelStatus::of(&census());
-    let rule = Rule {
-        algorithm: Algorithm::FixedWindow { zone: None },
-        permits: 20,
-        per: Duration::from_secs(1),
-        lateness: Duration::ZERO,
-    };
-    status.limits = Some(vec![LimitStatus::new("acme", &rule)]);
+    status.limits = limited();
     status.note_depth(Some(50));
     status.note_reports(&report(&json!({
         "binds": "limit", "binds_limit": "acme", "binds_share": 0.93, "bank_p50_ms": 120.5, "request_ms": 130.0,
@@ -229,4 +234,39 @@ fn the_outage_of_one_node_leaves_the_forecast_of_a_channel_that_another_node_sen
         Some("Redis is away or refuses"),
         "one node asks no other"
     );
+}
+
+#[test]
+fn deadlines_are_promised_only_to_a_channel_that_goes_at_the_full_rate_of_its_limits() {
+    let of = |census: &ChannelCensus, limits: Option<Vec<LimitStatus>>| {
+        let mut status = ChannelStatus::of(census);
+        status.limits = limits;
+        status
+    };
+    let suspended = |by| ChannelCensus { suspensions: vec![suspension(by)], ..census() };
+    let well = "no refund will miss its deadline";
+    for (status, said) in [
+        (of(&census(), limited()), well),
+        (of(&suspended(SuspendedBy::Person), limited()), "not forecast: it is paused until somebody resumes"),
+        (
+            of(&suspended(SuspendedBy::Cooling), limited()),
+            "not forecast: it is suspended until 1970-01-01T00:00:00Z",
+        ),
+        (
+            of(&ChannelCensus { run_by: Vec::new(), ..census() }, limited()),
+            "not forecast: no living node runs it",
+        ),
+        (
+            of(&ChannelCensus { slowed: Some(10), ..census() }, limited()),
+            "not forecast: it sends at 10 % of its rate",
+        ),
+        (of(&census(), Some(Vec::new())), "not forecast: it is unlimited"),
+        (of(&census(), None), "not forecast: its limits are not known here"),
+        (of(&ChannelCensus { counts: BTreeMap::new(), ..suspended(SuspendedBy::Person) }, None), well),
+    ] {
+        assert_eq!(status.none_late(), said);
+    }
+    let mut away = of(&census(), limited());
+    away.note_reports(&report(&json!({ "unreachable": "connect: refused" })));
+    assert_eq!(away.none_late(), "not forecast: its bank is unreachable");
 }

@@ -19,7 +19,7 @@ use super::events;
 use super::form::FormKey;
 use super::notice::{Said, notice};
 use super::overview::{forecast, pace};
-use super::parts::{Tone, badge, cell, count, foreign, head, rounded, span, state, time, whole};
+use super::parts::{Tone, badge, cell, count, foreign, head, rounded, span, state, time, whole, with_times};
 use super::pausing::{causes, pause_form};
 use super::standing::{reasons, standing_badge};
 use super::watch::{Minutes, moment, patience};
@@ -127,8 +127,7 @@ fn facts(status: &ChannelStatus) -> Markup {
                 @match &status.late {
                     Some(late) if late.refunds == 1 => { strong.bad { "1 refund" } " will miss its deadline, at " (time(late.from)) }
                     Some(late) => { strong.bad { (count(late.refunds, "refund")) } " will miss their deadlines, the first at " (time(late.from)) }
-                    None if !status.suspensions.is_empty() => "none at the rate of its limits; while it is suspended, deadlines may pass",
-                    None => "no refund will miss its deadline",
+                    None => (with_times(&status.none_late())),
                 }
             } }
             div { dt { "Bank" } dd { (bank(status.bank.as_ref())) } }

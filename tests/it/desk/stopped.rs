@@ -107,6 +107,7 @@ async fn an_unreachable_bank_has_no_forecast_and_every_page_and_every_refund_nam
     for path in ["/", "/channels/acme", "/refunds/5"] {
         let page = node.request_with(hyper::Method::GET, path, &[("accept", "text/html")], "").await.text;
         assert!(page.contains(&format!("unknown: {why}")), "{path}: {page}");
+        assert!(path != "/channels/acme" || page.contains(&format!("not forecast: {why}")), "{page}");
     }
     let config = file(&scratch.file("a", &channels));
     until("the commands know it from the node's report", async || {
@@ -115,6 +116,7 @@ async fn an_unreachable_bank_has_no_forecast_and_every_page_and_every_refund_nam
     .await;
     let shown = text(&refundd(config.path(), &["status", "acme"]));
     assert!(shown.contains(&format!("drained    unknown: {why}")), "{shown}");
+    assert!(shown.contains(&format!("late       not forecast: {why}")), "{shown}");
     node.stop().await;
 }
 
