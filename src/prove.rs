@@ -130,6 +130,8 @@ pub enum Why {
     ForeignRule(String),
     /// Older permits may have been pruned.
     Pruned,
+    /// Postgres is a standby that had not replayed the commits of then.
+    NotReplayed,
 }
 
 /// The part of a period that can be proven.

@@ -103,6 +103,7 @@ pub use node_report::{BankStatus, NodeReport, ReportedBank, ReportedWait};
 pub use nodes::{Liveness, Peers};
 pub use outlook::{ChannelOutlook, RuleInForce};
 pub use own_suspensions::OwnSuspension;
+pub use ping::Replayed;
 pub use proof::{JournalCheck, JournalQuery, Offence, Provable};
 pub use proposals::{
     Approved, Proposal, ProposalAnswer, ProposalEnd, ProposalFilter, WaitingProposal, Withdrawn,

@@ -23,16 +23,17 @@ The command counts the permits in refundd.permits in every window or span that t
 Redis's clock. A short period may touch one window more than fits into it: the line `counted` names the time of the whole \
 windows. The share used is of the permits that the rule allows in that time. The command compares each count with the rule in refundd.limit_rules that was in force; close to \
 a change of rule, with the looser of the two. It names as unproven each part of the period whose \
-permits were pruned or whose rule is not known.
+permits were pruned or whose rule is not known. On a standby it names as unproven what the standby may not have replayed.
 
 With --journal the command compares every line of refundd.attempts with the seals in refundd.seals. It \
 names the first line that was changed, removed or added after it was sealed. Nodes log the head of each chain every \
 minute; --head shows that such a head still stands in its chain. If lines that are older than a minute are not sealed, the \
-verdict is `unproven`: nothing shows what happened to them.
+verdict is `unproven`: nothing shows what happened to them. So it is on a standby that lacks a head, or whose last replayed commit \
+is older than a minute.
 
 Exit codes: 0 every limit held wherever it could be proven, or every sealed line is unchanged since it was \
 sealed; 1 a limit was broken, nothing could be proven about some limit, a line, a seal or a head has changed, lines older than a \
-minute are not sealed, or the command failed; 2 the command line is wrong.";
+minute are not sealed, with --journal a standby lags by more than a minute, or the command failed; 2 the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -73,8 +74,12 @@ struct Target {
 
 pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
     let store = super::store(&config.postgres).await?;
+    let replayed = store.replayed().await?;
+    if let Some(standby) = &replayed {
+        eprintln!("refundd: {standby}; nothing later is proven here");
+    }
     if let Some(channel) = &args.target.journal {
-        return journal::prove(&store, channel.as_deref(), &args.heads, args.json).await;
+        return journal::prove(&store, replayed, channel.as_deref(), &args.heads, args.json).await;
     }
     let now = store.now().await?;
     let clocks = config.redis.clock_tolerance;

@@ -177,6 +177,9 @@ fn why(why: &Why) -> String {
         Why::Pruned => {
             "no permit is kept from then; they may have been pruned ([recovery] keep_permits)".to_owned()
         }
+        Why::NotReplayed => {
+            "this Postgres is a standby that may lack commits of then; prove it on the primary".to_owned()
+        }
     }
 }
 

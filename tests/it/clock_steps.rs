@@ -29,20 +29,23 @@ inquiry = { url = "http://{bank}/acme/refunds/{request_id}", not_found_is_final 
 "#;
 
 /// A Postgres whose clock can be set, and a scratch on it.
-async fn clocked(name: &str) -> (PrivatePostgres, Scratch) {
+pub async fn clocked(name: &str) -> (PrivatePostgres, Scratch) {
     let options = PostgresOptions { clock: true, ..PostgresOptions::for_tests() };
     let postgres = PrivatePostgres::start_with(&options).await.unwrap();
     postgres.create_database(name, None).await.unwrap();
-    let (owner_url, database_url) = (postgres.url(name), postgres.node_url(name));
-    Store::open(&owner_url, None, 1).unwrap().migrate().await.unwrap();
+    Store::open(&postgres.url(name), None, 1).unwrap().migrate().await.unwrap();
     postgres.admit_nodes(name).await.unwrap();
+    let scratch = scratch_on(&postgres, name);
+    (postgres, scratch)
+}
+
+/// A scratch on a database of a server of the test's own.
+pub fn scratch_on(postgres: &PrivatePostgres, name: &str) -> Scratch {
+    let (owner_url, database_url) = (postgres.url(name), postgres.node_url(name));
     let store = Store::open(&database_url, None, 4).unwrap();
     let bank = PretendBank::start_here().unwrap();
     let redis_url = SERVERS.redis.url();
-    (
-        postgres,
-        Scratch { name: name.to_owned(), database_url, owner_url, redis_url, store, bank, authority: None },
-    )
+    Scratch { name: name.to_owned(), database_url, owner_url, redis_url, store, bank, authority: None }
 }
 
 fn step(postgres: &PrivatePostgres, seconds: i64) {

@@ -71,6 +71,7 @@ mod shutdown;
 mod signing;
 mod slow;
 mod slow_thousands;
+mod standby;
 mod store;
 mod texts;
 mod tls;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use crate::cli::progress::ProgressDisplay;
 use crate::prove::chain::{ChainFault, ChainFinding, ChannelChain, Hash, LoggedHead, Walk};
 use crate::refund::text::{counted, shown_json};
-use crate::store::{Sealing, Store};
+use crate::store::{Replayed, Sealing, Store};
 use anyhow::bail;
 use page::{page_json, page_text};
 
@@ -28,13 +28,14 @@ impl GivenHead {
 }
 
 /// Lines of the last seconds are never sealed. An older line says that sealing does not go on, and that nothing proves what happened since.
-const UNSEALED_FOR_LONG_US: i64 = 60_000_000;
+/// A standby is always a little behind, and refundd commits every second.
+const LONG_US: i64 = 60_000_000;
 
 /// What the chains say of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JournalVerdict {
     Whole,
-    /// The sealed lines are unchanged, and lines that are older than a minute are not sealed.
+    /// The sealed lines are unchanged, and lines that are older than a minute are not sealed, or a standby lacks what is newer.
     Unproven,
     Broken,
 }
@@ -52,6 +53,8 @@ impl JournalVerdict {
 /// What the walk along the chains found.
 struct Proved {
     sealing: Sealing,
+    /// How far the standby has come; `None` on a primary.
+    replayed: Option<Replayed>,
     /// Lines that were not sealed when the walk began.
     unsealed: i64,
     /// The time of the oldest of them.
@@ -66,12 +69,27 @@ impl Proved {
     fn verdict(&self) -> JournalVerdict {
         let is_unchanged = self.sealing.missing_seals == 0
             && self.chains.values().all(|chain| chain.faults == 0)
-            && self.heads.iter().all(|head| head.seal.is_some());
-        match self.unsealed_for_us() {
-            _ if !is_unchanged => JournalVerdict::Broken,
-            Some(age) if age > UNSEALED_FOR_LONG_US => JournalVerdict::Unproven,
-            _ => JournalVerdict::Whole,
+            && (self.replayed.is_some() || self.has_all_heads());
+        if !is_unchanged {
+            JournalVerdict::Broken
+        } else if self.is_sealing_late() || self.behind_for_us() > Some(LONG_US) || !self.has_all_heads() {
+            JournalVerdict::Unproven
+        } else {
+            JournalVerdict::Whole
         }
+    }
+
+    fn is_sealing_late(&self) -> bool {
+        self.unsealed_for_us() > Some(LONG_US)
+    }
+
+    fn has_all_heads(&self) -> bool {
+        self.heads.iter().all(|head| head.seal.is_some())
+    }
+
+    /// The age of the last commit that the standby has.
+    fn behind_for_us(&self) -> Option<i64> {
+        self.replayed.map(|replayed| self.sealing.kept.now_us.saturating_sub(replayed.until_us).max(0))
     }
 
     /// The age of the oldest line that is not sealed.
@@ -87,6 +105,7 @@ impl Proved {
 
 pub(super) async fn prove(
     store: &Store,
+    replayed: Option<Replayed>,
     channel: Option<&str>,
     heads: &[GivenHead],
     is_json: bool,
@@ -94,7 +113,7 @@ pub(super) async fn prove(
     if let Some(name) = channel {
         crate::cli::channel_exists(store, "--journal", name).await?;
     }
-    let proved = walk(store, channel, heads).await?;
+    let proved = walk(store, replayed, channel, heads).await?;
     if is_json {
         println!("{}", shown_json(serde_json::to_string_pretty(&page_json(&proved))?));
     } else {
@@ -106,7 +125,12 @@ pub(super) async fn prove(
     })
 }
 
-async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyhow::Result<Proved> {
+async fn walk(
+    store: &Store,
+    replayed: Option<Replayed>,
+    channel: Option<&str>,
+    heads: &[GivenHead],
+) -> anyhow::Result<Proved> {
     let sealing = store.sealing().await?;
     let until = sealing.until_id.max(sealing.seals_end_at);
     // Before the walk, which may last for minutes: meanwhile nodes seal these lines.
@@ -140,7 +164,7 @@ async fn walk(store: &Store, channel: Option<&str>, heads: &[GivenHead]) -> anyh
     let findings = chains.values().flat_map(|chain| &chain.first);
     let ids: Vec<i64> = findings.filter_map(|finding| refund(&finding.fault)).collect();
     let refs = store.refund_refs(&ids).await?;
-    Ok(Proved { sealing, unsealed, oldest_unsealed_us, chains, heads, refs })
+    Ok(Proved { sealing, replayed, unsealed, oldest_unsealed_us, chains, heads, refs })
 }
 
 fn refund(fault: &ChainFault) -> Option<i64> {

@@ -54,12 +54,18 @@ pub(super) fn page_text(proved: &Proved) -> String {
     let line = match verdict {
         JournalVerdict::Whole if proved.chains.is_empty() => "no line is sealed yet".to_owned(),
         JournalVerdict::Whole => "every sealed line is unchanged since it was sealed".to_owned(),
-        JournalVerdict::Unproven => format!(
-            "whole as far as it is sealed; {} since {} {} not proven",
-            counted(unsealed, "line"),
-            proved.oldest_unsealed_us.map(time).unwrap_or_default(),
-            if unsealed == 1 { "is" } else { "are" }
-        ),
+        JournalVerdict::Unproven => {
+            let rest = match &proved.replayed {
+                Some(standby) if !proved.is_sealing_late() => standby.to_string(),
+                _ => format!(
+                    "{} since {} {} not proven",
+                    counted(unsealed, "line"),
+                    proved.oldest_unsealed_us.map(time).unwrap_or_default(),
+                    if unsealed == 1 { "is" } else { "are" }
+                ),
+            };
+            format!("whole as far as it is sealed; {rest}")
+        }
         JournalVerdict::Broken => "the journal or its chains have changed".to_owned(),
     };
     let _ = writeln!(page, "  {:<10} {line}", verdict.as_str());
@@ -192,6 +198,7 @@ pub(super) fn page_json(proved: &Proved) -> Value {
         "unsealed_since": proved.oldest_unsealed_us.map(time),
         "oldest_unsealed_seconds": proved.unsealed_for_us().map(|us| us / 1_000_000),
         "missing_seals": proved.sealing.missing_seals,
+        "replayed_until": proved.replayed.map(|replayed| time(replayed.until_us)),
         "first_fault": proved.first().map(finding),
         "channels": chains.collect::<Vec<_>>(),
         "heads": heads.collect::<Vec<_>>(),
