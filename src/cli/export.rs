@@ -21,7 +21,8 @@ use sums::{Sums, shown_sums};
 const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\". A send belongs to \
 the period in which its attempt ended: from --from on, and before --to. So periods that touch each other have each send \
-once. The command first waits, at most 20 seconds, for transactions that may still write sends of the period.
+once. The command first waits, at most 20 seconds, for transactions that may still write sends of the period. A standby does not know \
+these transactions, so the command refuses it: run it on the primary.
 
 Each line is one send that reached the bank, or may have; a refund that was sent twice has two lines. `state` is \
 the refund's state now. `ended_by` says who ended it: bank; person, who decided; canceller, a person or a program that \
@@ -39,7 +40,7 @@ of a cell behind a ;, because some spreadsheets begin a new cell there. Spaces a
 character, or another one that nobody sees, is written out, such as \\u{1b}: it could command a terminal.
 
 Exit codes: 0 the whole period is in the output; 1 the journal does not go back that far, a transaction that may still \
-write sends of the period stayed open, or the command failed; 2 the command line is wrong.";
+write sends of the period stayed open, this Postgres is a standby, or the command failed; 2 the command line is wrong.";
 
 /// How long the command waits for transactions that may still write sends of the period. Those of nodes last some milliseconds,
 /// or as long as the synchronous standby hangs.
@@ -83,6 +84,12 @@ const COLUMNS: [&str; 16] = [
 ];
 
 pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
+    if let Some(standby) = store.replayed().await? {
+        bail!(
+            "nothing was exported: {standby}. A standby cannot tell which sends its primary wrote since then, and which ones it still \
+             writes. Run the command on the primary"
+        );
+    }
     super::channel_exists(store, "--channel", &args.channel).await?;
     let now = store.now().await?;
     let period = Period { from_us: args.from.us(now)?, to_us: args.to.us(now)? };

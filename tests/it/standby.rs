@@ -4,7 +4,9 @@ use jiff::SignedDuration;
 use playground::PrivatePostgres;
 use serde_json::Value;
 
+use crate::cli::{file, refundd};
 use crate::clock_steps::{clocked, scratch_on};
+use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, until};
 use crate::prove::{json, prove, text};
 
@@ -57,6 +59,25 @@ async fn seal(scratch: &Scratch) {
         scratch.number(SEALS).await > before
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_on_a_standby_is_refused_because_it_may_lack_sends() {
+    let pair = lagging("exported").await;
+    send(&pair.primary, 2).await;
+    let export = |scratch: &Scratch| {
+        let config = file(&scratch.file("a", UNLIMITED));
+        refundd(config.path(), &["export", "--channel", "acme", "--from", "1h"])
+    };
+    let refused = export(&pair.standby);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
+    assert!(refused.stdout.is_empty(), "{}", text(&refused));
+    for words in ["nothing was exported", "is a standby", "Run the command on the primary"] {
+        assert!(text(&refused).contains(words), "{words}: {}", text(&refused));
+    }
+    let whole = export(&pair.primary);
+    assert!(whole.status.success(), "{}", text(&whole));
+    assert!(text(&whole).contains("EUR: 2 sends of 2 refunds"), "{}", text(&whole));
 }
 
 #[tokio::test(flavor = "multi_thread")]
