@@ -16,6 +16,7 @@ mod guesses;
 mod import;
 mod log;
 mod moving;
+mod namesakes;
 mod open;
 mod pause;
 mod person;

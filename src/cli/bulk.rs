@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 
 pub(super) use which::Which;
 
+use super::namesakes;
 use super::progress::ProgressDisplay;
 use super::totals::{ExpectedTotals, Totals};
 use crate::bucket::{Bucket, BucketKind};
@@ -19,6 +20,9 @@ use crate::config::Config;
 use crate::refund::Refund;
 use crate::refund::text::{counted, shown};
 use crate::store::Store;
+
+/// How many refunds that refs named, and that were changed, are shown.
+const MOST_SHOWN: usize = 20;
 
 /// Why and by whom, and how careful.
 #[derive(Debug, clap::Args)]
@@ -76,6 +80,8 @@ pub(super) struct BulkWork<'a> {
     words: Words<'a>,
     /// In a dry run, those that would be.
     done: Totals,
+    /// The first of them that refs named.
+    shown: Vec<String>,
     bucket: Option<Bucket>,
 }
 
@@ -88,7 +94,7 @@ impl<'a> BulkWork<'a> {
         words: Words<'a>,
     ) -> BulkWork<'a> {
         let bucket = config.filter(|_| !is_dry).and_then(bucket);
-        BulkWork { store, bulk, is_dry, words, done: Totals::default(), bucket }
+        BulkWork { store, bulk, is_dry, words, done: Totals::default(), shown: Vec::new(), bucket }
     }
 
     pub(super) async fn run(mut self, which: &Which, manner: &Manner) -> anyhow::Result<ExitCode> {
@@ -115,6 +121,9 @@ impl<'a> BulkWork<'a> {
                     (&result.refund, &result.outcome)
                 {
                     self.done.add(&refund.money);
+                    if self.shown.len() < MOST_SHOWN {
+                        self.shown.push(namesakes::title(refund.id, &refund.refund_ref));
+                    }
                 }
                 let is_missing = matches!(result.outcome, BulkOutcome::NoSuchRefund);
                 missing += u64::from(is_missing);
@@ -171,6 +180,13 @@ impl<'a> BulkWork<'a> {
         println!("{} {would}{}{before}{stay}{missing}", self.done.count(), self.words.done);
         for part in self.done.parts() {
             println!("{part}");
+        }
+        for refund in &self.shown {
+            println!("{would}{}: {refund}", self.words.done);
+        }
+        let more = self.done.count().saturating_sub(u64::try_from(self.shown.len()).unwrap_or(u64::MAX));
+        if more > 0 && !self.shown.is_empty() {
+            println!("and {more} more");
         }
     }
 }

@@ -15,7 +15,8 @@ A refund that was sent before, and that the bank provably did not execute, stays
 /v1/refunds/{id}/cancel. With --channel, the command cancels exactly the refunds that its sums count, except those that a node \
 sends meanwhile. What comes into the channel later stays. Pause the channel first if nothing of it may go out meanwhile. A dry \
 run shows totals for --expect: with them, a later run changes nothing if the channel has other totals by then. A cancelled \
-refund is never sent, and its refund_ref is used up.
+refund is never sent, and its refund_ref is used up. A ref of the command line that is also another refund's id is refused: write \
+it into a file, which names refs alone.
 
 Exit codes: 0 all named refunds are cancelled now, or were before; with --channel, all that the sums count and no node sends; \
 1 a named refund stays, one of the sums still waits, the totals differ, or the command failed; 2 the command line is wrong.";
@@ -69,7 +70,7 @@ pub(super) async fn cancel(
         unasked: "--channel cancels a whole backlog, for ever",
         target: "",
     };
-    let which = Which::of(refs, file.as_ref(), channel)?;
+    let which = Which::of(refs, file.as_ref(), channel, &store).await?;
     let bulk = Bulk::new(store.clone(), BulkAction::Cancel(canceller), Names::All, manner.dry_run).await?;
     BulkWork::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
 }

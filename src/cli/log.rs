@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use super::namesakes;
 use crate::caller::Names;
 use crate::config::duration;
 use crate::desk::change::change;
-use crate::refund::RefundId;
+use crate::refund::Refund;
 use crate::refund::text::{shown, shown_json};
-use crate::store::{Event, EventFilter, Filter, Store};
+use crate::store::{Event, EventFilter, Store};
 
 /// How many events one statement reads.
 const PAGE: u32 = 500;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only the events of this channel, or of the refund with this ref or this id, in that order
+    /// Only the events of this channel, or else of the refund with this ref, id or request id; a name of two refunds is refused
     #[arg(value_name = "CHANNEL|REF|ID")]
     about: Option<String>,
     /// Only events of this time before now, such as "2h" or "7d"
@@ -34,8 +35,11 @@ pub(super) struct Args {
 
 pub(super) async fn log(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
     let mut filter = EventFilter { since: args.since, ..EventFilter::of(Names::All) };
-    if let Some(about) = &args.about {
-        aim(&mut filter, about, store).await?;
+    if let Some(about) = &args.about
+        && let Some(refund) = aim(&mut filter, about, store).await?
+        && !args.json
+    {
+        println!("Events of {}:", namesakes::title(refund.id, &refund.refund_ref));
     }
     let mut left = args.most;
     let is_all = loop {
@@ -82,26 +86,21 @@ fn note(line: &str, for_programs: bool) {
     }
 }
 
-/// Finds out what `about` names: a channel, a refund's ref or a refund's id.
-async fn aim(filter: &mut EventFilter, about: &str, store: &Store) -> anyhow::Result<()> {
+/// Finds out what `about` names: a channel, or the one refund with this ref, id or request id, which is answered.
+async fn aim(filter: &mut EventFilter, about: &str, store: &Store) -> anyhow::Result<Option<Refund>> {
     if store.is_channel(about).await? {
         filter.channel = Some(about.to_owned());
-        return Ok(());
+        return Ok(None);
     }
-    let of_ref = Filter { refund_ref: Some(about.to_owned()), limit: 1, ..Filter::of(Names::All) };
-    let named = store.list(&of_ref).await?.first().map(|refund| refund.id);
-    let by_id = async {
-        let Ok(id) = about.parse() else { return Ok(None) };
-        anyhow::Ok(store.refund(RefundId(id)).await?.map(|refund| refund.id))
-    };
-    filter.refund = match named {
-        Some(id) => Some(id),
-        None => by_id.await?,
-    };
-    if filter.refund.is_none() {
-        bail!("`{about}` is no channel, no refund's ref and no refund's id of this database");
+    let mut refunds = namesakes::named(about, store).await?;
+    if refunds.len() > 1 {
+        bail!("{}: name the one that you mean by its request id", namesakes::several(about, &refunds));
     }
-    Ok(())
+    let Some(refund) = refunds.pop() else {
+        bail!("`{about}` is no channel, and no refund's ref, id or request id of this database");
+    };
+    filter.refund = Some(refund.id);
+    Ok(Some(refund))
 }
 
 /// One event as one line. Hidden characters are written out, so that no text commands a terminal.

@@ -7,6 +7,7 @@ mod export;
 mod guesses;
 mod import;
 mod moving;
+mod namesakes;
 mod output;
 mod said;
 mod shell;

@@ -217,7 +217,8 @@ async fn the_log_shows_a_channel_a_refund_and_everything_one_line_an_event() {
     assert!(lines[3].contains("channel_added"), "{said}");
     for about in ["R-1", "1"] {
         let (_, said) = run(&["log", about]);
-        assert_eq!(said.lines().count(), 1, "{about}: {said}");
+        assert!(said.starts_with("Events of refund 1 (R-1):\n"), "{about}: {said}");
+        assert_eq!(said.lines().count(), 2, "{about}: {said}");
         assert!(said.contains("state=ready") && said.contains("-> state=cancelled"), "{said}");
     }
     let cut = refundd(file.path(), &["log", "acme", "--json", "--most", "2"]);
@@ -230,7 +231,7 @@ async fn the_log_shows_a_channel_a_refund_and_everything_one_line_an_event() {
     assert_eq!(kinds, ["cancelled", "resumed"]);
     let (code, said) = run(&["log", "R-2"]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("`R-2` is no channel, no refund's ref and no refund's id"), "{said}");
+    assert!(said.contains("`R-2` is no channel, and no refund's ref, id or request id"), "{said}");
     assert_eq!(run(&["log", "--since", "1us"]), (Some(0), "No event matches.\n".to_owned()));
 }
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::cli::without_mark;
+use crate::cli::{namesakes, without_mark};
+use crate::store::Store;
 
 /// Which refunds a command is about.
 #[derive(Debug)]
@@ -18,15 +19,21 @@ pub(in crate::cli) enum Which {
 }
 
 impl Which {
-    pub(in crate::cli) fn of(
+    /// Refuses refs of the command line that are also ids of other refunds. A file names refs alone.
+    pub(in crate::cli) async fn of(
         refs: Vec<String>,
         file: Option<&PathBuf>,
         channel: Option<String>,
+        store: &Store,
     ) -> anyhow::Result<Which> {
         Ok(match (channel, file) {
             (_, Some(file)) => Which::Refs(each_once(read_refs(file)?)),
             (Some(channel), None) => Which::Channel(channel),
-            (None, None) => Which::Refs(each_once(refs)),
+            (None, None) => {
+                let refs = each_once(refs);
+                namesakes::refuse_several(&refs, store).await?;
+                Which::Refs(refs)
+            }
         })
     }
 }

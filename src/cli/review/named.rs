@@ -7,10 +7,10 @@ use std::io::stdin;
 use anyhow::bail;
 
 use crate::caller::Names;
-use crate::cli::without_mark;
+use crate::cli::{namesakes, without_mark};
 use crate::refund::text::shown;
 use crate::refund::{Refund, RefundId, State};
-use crate::store::{Filter, Store, StoreError};
+use crate::store::{Store, StoreError};
 
 /// How many refunds with one name are listed.
 const MOST: u32 = 5;
@@ -88,9 +88,7 @@ impl NamedRefund {
         let name = text.split_once('@').map_or(text, |(name, _)| name);
         let mut others = Vec::new();
         for refund_ref in [name, text] {
-            let with_ref =
-                Filter { refund_ref: Some(refund_ref.to_owned()), limit: 1, ..Filter::of(Names::All) };
-            others.extend(store.list(&with_ref).await?);
+            others.extend(namesakes::with_ref(refund_ref, store).await?);
         }
         let is_open = |one: &Refund| !matches!(one.state, State::Ready | State::Sending | State::Succeeded);
         let found = store.find(name, &Names::All, MOST).await?.found.into_iter().map(|one| one.refund);
