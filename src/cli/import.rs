@@ -6,6 +6,7 @@
 mod deciding;
 mod reading;
 mod repeats;
+mod rooms;
 mod rows;
 mod saving;
 
@@ -62,6 +63,9 @@ With --expect the file is read twice, first as in a dry run: a file with a line 
 totals, saves nothing. A file that names one currency there may have no other. Between the two, somebody else may save one \
 of its refs, or a channel may fill: such lines are refused, the others are saved, and the last line of standard error says \
 how many.
+
+A dry run and --expect count the lines of the file against the room that the max_backlog of each channel has now. They refuse what \
+is beyond it.
 
 Exit codes: 0 every line is saved, or would be; 1 a line was refused or not saved for now, the totals differ, the file has no refunds \
 (unless count=0 is expected), or the command failed; 2 the command line is wrong.";

@@ -19,7 +19,8 @@ const TAKERS: &str = "
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("takers", TAKERS)];
 
 impl Store {
-    /// What [`Store::save`] would do now with each of these refunds, if it were alone. The results have their order.
+    /// What [`Store::save`] would do now with each of these refunds, if it were alone. The results have their order. A channel is
+    /// full if a node has marked it so: the caller counts what these refunds themselves add to its backlog.
     pub async fn foresee(&self, refunds: &[NewRefund]) -> Result<Vec<SaveResult>, StoreError> {
         let db = self.db.patient();
         let channels: Vec<&str> = refunds.iter().map(|refund| refund.channel.as_str()).collect();

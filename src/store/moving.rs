@@ -20,11 +20,13 @@ pub struct Move {
     pub why: String,
 }
 
-/// A channel that refunds are to move to.
+/// A channel that refunds are to move to, or that a file is to fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MoveTarget {
     /// No node has run it for five minutes.
     pub is_retired: bool,
+    /// How many refunds may wait there at once; `None` without a bound.
+    pub max_backlog: Option<i64>,
     /// How many more refunds may wait there; `None` without a bound.
     pub room: Option<u64>,
 }
@@ -36,7 +38,8 @@ const MOVE: Statement = statement!(concat!(
 ));
 
 const TARGET: &str = "
-    select retired_at is not null as is_retired, refundd.backlog_room(channel) as room from refundd.channels where channel = $1";
+    select retired_at is not null as is_retired, refundd.backlog_room(channel) as room, max_backlog
+      from refundd.channels where channel = $1";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("move", MOVE.sql), ("move_target", TARGET)];
 
@@ -55,12 +58,13 @@ impl Store {
         rows.iter().map(read_refund).collect()
     }
 
-    /// A channel as a place that refunds may move to; `None` if no node ever ran it.
+    /// A channel as a place that refunds may come to; `None` if no node ever ran it.
     pub async fn move_target(&self, channel: &str) -> Result<Option<MoveTarget>, StoreError> {
         let row = sqlx::query(TARGET).bind(channel).maybe(&self.db.patient()).await;
-        let row = row.doing("look at the channel to move to")?;
+        let row = row.doing("look at the room of a channel")?;
         Ok(row.map(|row| MoveTarget {
             is_retired: row.get("is_retired"),
+            max_backlog: row.get("max_backlog"),
             room: row.get::<Option<i64>, _>("room").map(|room| u64::try_from(room).unwrap_or(0)),
         }))
     }

@@ -21,6 +21,11 @@ type ContentHashes = [u32; CONTENT.len()];
 const CONTENT: [&str; 5] = ["channel", "payment_ref", "amount_minor", "currency", "payload"];
 
 impl Repeats {
+    /// Whether an earlier line that would be saved has this ref.
+    pub(super) fn has(&self, refund: &NewRefund) -> bool {
+        self.0.contains_key(&hash(&refund.refund_ref))
+    }
+
     /// In what a line differs from the first one with this ref. `None` if this line is the first; then later lines are
     /// compared with it.
     pub(super) fn compare(&mut self, refund: &NewRefund) -> Option<Differences> {

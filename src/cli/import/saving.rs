@@ -8,6 +8,7 @@ use super::COMMITS_AT_ONCE;
 use super::deciding::{self, CommitLines, DecidedLines, DoubtfulLine, LineResults};
 use super::reading::Reading;
 use super::repeats::Repeats;
+use super::rooms::BacklogRooms;
 use super::rows::{Row, texts};
 use crate::cli::progress::ProgressDisplay;
 use crate::cli::totals::Totals;
@@ -41,6 +42,8 @@ pub(super) struct Import<'a> {
     channels: Vec<String>,
     /// In a dry run, the lines that would be saved.
     repeats: Repeats,
+    /// In a dry run, what these lines leave of the backlogs.
+    rooms: BacklogRooms,
     progress: ProgressDisplay,
 }
 
@@ -69,6 +72,7 @@ impl<'a> Import<'a> {
             unreadable: 0,
             channels,
             repeats: Repeats::default(),
+            rooms: BacklogRooms::default(),
             progress: ProgressDisplay::new(),
         }
     }
@@ -126,6 +130,12 @@ impl<'a> Import<'a> {
             Ok(decided) => decided,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
+        let decided = match decided {
+            Ok(decided) if self.is_dry => {
+                self.rooms.look(&decided.results, self.store).await.map(|()| decided)
+            }
+            decided => decided,
+        };
         let DecidedLines { results, doubtful } = match decided {
             Ok(decided) => decided,
             Err(error) => {
@@ -154,7 +164,15 @@ impl<'a> Import<'a> {
             LineResults::Judged(lines) => lines,
         };
         self.all_new = judged.iter().all(|(.., result)| matches!(result, Ok(SaveResult::New)));
-        for (line, refund, result) in judged {
+        for (line, refund, mut result) in judged {
+            // A line that is refused here is compared with no later one, and takes no place.
+            if self.is_dry
+                && matches!(result, Ok(SaveResult::New))
+                && !self.repeats.has(&refund)
+                && let Some(max_backlog) = self.rooms.take(refund.channel.as_str())
+            {
+                result = Ok(SaveResult::Full { max_backlog });
+            }
             let why = match result {
                 Ok(SaveResult::New) => match self.is_dry.then(|| self.repeats.compare(&refund)).flatten() {
                     None => {
@@ -220,7 +238,8 @@ impl<'a> Import<'a> {
             SaveResult::Full { max_backlog } => {
                 let most = counted(max_backlog.unsigned_abs(), "refund");
                 let channel = card::masked(channel);
-                format!("channel \"{channel}\": it already has its max_backlog of {most} waiting; try later")
+                let has = if self.is_dry { "has, with the lines before this one," } else { "already has" };
+                format!("channel \"{channel}\": it {has} its max_backlog of {most} waiting; try later")
             }
         }
     }

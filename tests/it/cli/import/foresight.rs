@@ -159,3 +159,58 @@ async fn a_ref_that_somebody_else_saves_after_the_check_is_refused_and_the_messa
         assert!(said.contains(words), "{words}: {said}");
     }
 }
+
+#[tokio::test]
+async fn a_file_that_fills_a_channel_is_foreseen_up_to_its_max_backlog() {
+    let scratch = Scratch::with_refunds(1).await;
+    scratch.publish("globex").await;
+    scratch.sql("update refundd.channels set max_backlog = 3 where channel = 'acme'").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let csv = csv_file(&[
+        "R-1,acme,P-1,101,EUR", // saved before, and takes no place
+        "N-1,acme,P-1,5,EUR",
+        "N-1,acme,P-1,5,EUR", // the same as line 3
+        "N-2,acme,P-2,5,EUR",
+        "N-3,acme,P-3,5,EUR", // beyond the room
+        "N-3,acme,P-3,5,EUR",
+        "N-2,acme,P-2,5,EUR", // the same as line 5
+        "N-4,globex,P-4,5,EUR",
+    ]);
+    let path = csv.path().to_str().unwrap();
+    let dry = refundd(config.path(), &["import", "--dry-run", path]);
+    let said = text(&dry);
+    assert_eq!(dry.status.code(), Some(1), "{said}");
+    assert!(
+        said.starts_with("3 would be saved, 3 were saved before, 2 would be refused; nothing was changed\n"),
+        "{said}"
+    );
+    assert_eq!(refused(&dry), [6, 7], "{said}");
+    assert!(said.contains("it has, with the lines before this one, its max_backlog of 3 refunds"), "{said}");
+    // A place more is enough.
+    scratch.sql("update refundd.channels set max_backlog = 4 where channel = 'acme'").await;
+    let dry = refundd(config.path(), &["import", "--dry-run", path]);
+    assert!(dry.status.success(), "{}", text(&dry));
+    let done = refundd(config.path(), &["import", path, "--expect", "count=8"]);
+    assert!(text(&done).starts_with("4 saved, 4 were saved before, 0 refused\n"), "{}", text(&done));
+}
+
+#[tokio::test]
+async fn the_room_of_a_channel_is_counted_over_all_commits_of_a_file() {
+    let scratch = Scratch::with_refunds(100).await;
+    scratch.sql("update refundd.channels set max_backlog = 6000").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let lines: Vec<String> = (1..=11_000).map(|n| format!("N-{n},acme,P-{n},5,EUR")).collect();
+    let csv = csv_file(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let path = csv.path().to_str().unwrap();
+    let dry = refundd(config.path(), &["import", "--dry-run", path]);
+    assert!(
+        text(&dry).starts_with("5900 would be saved, 0 were saved before, 5100 would be refused;"),
+        "{}",
+        String::from_utf8_lossy(&dry.stdout)
+    );
+    assert_eq!(refused(&dry).first(), Some(&5_902));
+    let expecting = refundd(config.path(), &["import", path, "--expect", "count=11000"]);
+    assert_eq!(expecting.status.code(), Some(1));
+    assert!(text(&expecting).contains(&format!("nothing of {path} was saved")));
+    assert_eq!(scratch.number("select count(*) from refundd.refunds").await, 100);
+}
