@@ -13,6 +13,7 @@ mod shares;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::bucket::BucketKind;
@@ -223,6 +224,10 @@ impl Heartbeat {
             (self.bound, self.has_reported_early) = (bound, !is_regular);
         }
         self.written = peers.is_known.then(|| Arc::clone(running));
+        if !peers.is_known {
+            // The row went back, or it is gone. The same failover may have lost what this node published before.
+            self.node.publication_lost.store(true, Ordering::Relaxed);
+        }
         Ok(peers)
     }
 

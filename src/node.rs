@@ -114,6 +114,8 @@ pub struct NodeState {
     leads_since: Mutex<Option<Instant>>,
     /// Whether another living node runs other channels or limits than this one.
     pub differs: AtomicBool,
+    /// Whether Postgres showed that it lost what this node published, as after a failover. The publisher then publishes it again.
+    pub publication_lost: AtomicBool,
     /// Grows when another node has left or files began to differ. Loops that wait for a limit then ask again.
     pub departures: watch::Sender<u64>,
     /// How many claims this process has made.
@@ -152,6 +154,7 @@ impl NodeState {
             calls: TaskTracker::new(),
             leads_since: Mutex::default(),
             differs: AtomicBool::default(),
+            publication_lost: AtomicBool::default(),
             departures: watch::Sender::new(0),
             claims: AtomicU64::default(),
             depths: Mutex::default(),

@@ -1,10 +1,11 @@
 //! Publishes the channels and rules that this node runs: at the start, at each reload, and again when a node that ran others
-//! is gone.
+//! is gone or a failover lost them.
 //!
 //! The node that publishes last wins. Recovery, the feeder and the checks of producers obey what was published, whether or
 //! not a living node runs it. So the leading node looks whether somebody published since it did, and then publishes its own.
 //!
-//! While living nodes run different files it does nothing: then the last start or reload counts.
+//! While living nodes run different files it does nothing: then the last start or reload counts. Only the addresses of banks
+//! that Postgres lost are added again by each node, whatever the others run: claims need the address of their own node.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -94,12 +95,12 @@ async fn publish_rules(node: &Node, running: &Running) -> Result<u64, StoreError
 
 /// Answers how many channels changed.
 async fn publish_channels(node: &Node, running: &Running) -> Result<u64, StoreError> {
-    let channels: Vec<Published> = running
-        .channels
-        .iter()
-        .map(|channel| Published::of(channel, Config::public_settings(channel)))
-        .collect();
-    node.store.publish(&node.name, &channels).await
+    node.store.publish(&node.name, &published(running)).await
+}
+
+/// The channels of a configuration, as a node publishes them.
+fn published(running: &Running) -> Vec<Published> {
+    running.channels.iter().map(|channel| Published::of(channel, Config::public_settings(channel))).collect()
 }
 
 /// The loop that publishes again. The heartbeat leaves it to a loop of its own, because ten thousand channels may take seconds.
@@ -107,8 +108,8 @@ async fn publish_channels(node: &Node, running: &Running) -> Result<u64, StoreEr
 pub(super) struct Publisher {
     node: Node,
     publishing: Publishing,
-    /// The mark from just before this loop published last; `None` until then.
-    seen: Option<String>,
+    /// A configuration that Postgres was seen to have as published last, and the mark of that; `None` if nothing is known.
+    seen: Option<(Arc<Running>, String)>,
     /// Since when every pass found this node speaking for all.
     calm_since: Option<Instant>,
 }
@@ -128,16 +129,14 @@ impl Publisher {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(jittered(Self::PERIOD)) => {}
             }
-            if !self.speaks_for_all() {
-                self.calm_since = None;
-                continue;
-            }
-            if self.calm_since.get_or_insert_with(Instant::now).elapsed() < CALM {
+            let is_lost = self.node.publication_lost.swap(false, Ordering::Relaxed);
+            let is_calm = self.has_long_spoken_for_all();
+            if !is_lost && !is_calm {
                 continue;
             }
             let done = tokio::select! {
                 () = stop.cancelled() => return,
-                done = self.pass() => done,
+                done = self.pass(is_lost, is_calm) => done,
             };
             failing.note(
                 &done,
@@ -152,6 +151,15 @@ impl Publisher {
         }
     }
 
+    /// Whether this node leads, and every living node has run what it runs for a while.
+    fn has_long_spoken_for_all(&mut self) -> bool {
+        if !self.speaks_for_all() {
+            self.calm_since = None;
+            return false;
+        }
+        self.calm_since.get_or_insert_with(Instant::now).elapsed() >= CALM
+    }
+
     /// Whether this node leads, and every living node runs what it runs.
     fn speaks_for_all(&self) -> bool {
         let node = &self.node;
@@ -159,17 +167,44 @@ impl Publisher {
         has_seen_all && node.writes_to_postgres() && !node.differs.load(Ordering::Relaxed)
     }
 
-    /// Publishes what this node runs, if somebody has published since it last did.
-    async fn pass(&mut self) -> Result<(), StoreError> {
-        let limits: Vec<LimitName> =
-            self.node.running().limits.iter().map(|limit| limit.name.clone()).collect();
+    async fn pass(&mut self, is_lost: bool, is_calm: bool) -> Result<(), StoreError> {
+        if is_lost {
+            self.add_addresses().await?;
+        }
+        if is_calm { self.publish_if_changed().await } else { Ok(()) }
+    }
+
+    /// Adds the addresses of this node's banks, if Postgres lost them, and forgets what it was seen to have.
+    async fn add_addresses(&mut self) -> Result<(), StoreError> {
+        self.seen = None;
+        let channels = published(&self.node.running());
+        let added =
+            self.node.store.publish_addresses(&self.node.name, &channels).await.inspect_err(|_| {
+                self.node.publication_lost.store(true, Ordering::Relaxed);
+            })?;
+        if added > 0 {
+            tracing::warn!(
+                addresses = added,
+                "Postgres had lost {added} addresses of banks, as after a failover: this node published them again"
+            );
+        }
+        Ok(())
+    }
+
+    /// Publishes what this node runs, unless Postgres was seen to have that and nobody has published since.
+    async fn publish_if_changed(&mut self) -> Result<(), StoreError> {
+        let running = self.node.running();
+        let limits: Vec<LimitName> = running.limits.iter().map(|limit| limit.name.clone()).collect();
         let Some(mark) = self.node.store.published_mark(&limits).await? else { return Ok(()) };
-        if self.seen.as_ref() == Some(&mark) {
+        let is_seen = |(seen, of): &(Arc<Running>, String)| Arc::ptr_eq(seen, &running) && *of == mark;
+        if self.seen.as_ref().is_some_and(is_seen) {
             return Ok(());
         }
         // A reload under way publishes by itself.
         let Ok(_publishing) = self.publishing.try_lock() else { return Ok(()) };
-        let running = self.node.running();
+        if !Arc::ptr_eq(&running, &self.node.running()) {
+            return Ok(());
+        }
         let (rules, channels) = publish_rules_and_channels(&self.node, &running).await?;
         if rules + channels > 0 {
             tracing::info!(
@@ -178,7 +213,8 @@ impl Publisher {
                 "No living node runs the channels and limits that were published last: this node published its own again"
             );
         }
-        self.seen = Some(mark);
+        // A failover may lose what was written now, and bring the old mark back. So only what needed no change was seen.
+        self.seen = (rules + channels == 0).then_some((running, mark));
         Ok(())
     }
 }

@@ -172,8 +172,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 ];
 
 impl Store {
-    /// Writes the channels that a node runs. Rows with the same values stay untouched; answers how many rows changed.
-    pub async fn publish(&self, node: &str, channels: &[Published]) -> Result<u64, StoreError> {
+    /// Adds the addresses of the banks of a node's channels that Postgres does not have; answers how many. Changes nothing else.
+    pub async fn publish_addresses(&self, node: &str, channels: &[Published]) -> Result<u64, StoreError> {
         let addresses = bind!(
             PUBLISH_ADDRESSES,
             channel: column(channels, |c| c.name.as_str()),
@@ -181,7 +181,13 @@ impl Store {
             inquiry: column(channels, |c| c.bank_address.inquiry.as_str()),
             node: node,
         );
-        addresses.run(&self.db.patient()).await.doing("publish the addresses of channels")?;
+        let added = addresses.run(&self.db.patient()).await.doing("publish the addresses of channels")?;
+        Ok(added.rows_affected())
+    }
+
+    /// Writes the channels that a node runs. Rows with the same values stay untouched; answers how many rows changed.
+    pub async fn publish(&self, node: &str, channels: &[Published]) -> Result<u64, StoreError> {
+        self.publish_addresses(node, channels).await?;
         let query = bind!(
             PUBLISH,
             node: node,

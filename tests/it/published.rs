@@ -102,3 +102,34 @@ async fn a_refused_reload_leaves_no_bound_for_a_second_person_and_what_was_publi
     assert_eq!((scratch.text(POLICY).await, scratch.number(NEWEST_RULE).await), ("resend".to_owned(), 40));
     node.stop().await;
 }
+
+/// As a failover to a standby does that had received nothing since the reload.
+#[tokio::test]
+async fn what_a_failover_lost_of_a_reload_is_published_again() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", &file(50, "")).await;
+    scratch
+        .sql(
+            "update refundd.channels set on_unknown = 'resend', resend_within = interval '1 hour', published_by = 'gone#1',
+                    published_at = now() - interval '30 seconds'",
+        )
+        .await;
+    let before = scratch.text("select published_at::text from refundd.channels").await;
+    until("the node has published again", async || scratch.text(POLICY).await == "review").await;
+    let other = UNLIMITED.replace("acme", "other");
+    node.daemon.reload(scratch.config("a", &file(50, &other))).await.unwrap();
+    let others = "select count(*) from refundd.channels where channel = 'other'";
+    assert_eq!(scratch.number(others).await, 1);
+    scratch
+        .sql(&format!(
+            "do $$ begin
+                 alter table refundd.channels disable trigger channels_are_never_deleted;
+                 delete from refundd.channels where channel = 'other';
+                 alter table refundd.channels enable trigger channels_are_never_deleted;
+                 update refundd.channels set published_at = '{before}';
+             end $$"
+        ))
+        .await;
+    until("the new channel is known again", async || scratch.number(others).await == 1).await;
+    node.stop().await;
+}
