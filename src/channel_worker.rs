@@ -24,6 +24,7 @@ mod probing;
 mod resources;
 mod round;
 mod send;
+mod unused;
 mod waits;
 mod work;
 

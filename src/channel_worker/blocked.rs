@@ -24,6 +24,10 @@ pub(super) enum Obstacle {
         "Redis's clock is more than {0:?} from Postgres's; nothing is sent until they agree: check both hosts' time service"
     )]
     ClocksApart(Duration),
+    #[error(
+        "Postgres does not have the address of this channel's bank: a failover may have lost it; this node adds it again within seconds"
+    )]
+    AddressLost,
 }
 
 impl From<ServerError> for Obstacle {
@@ -40,7 +44,7 @@ impl Obstacle {
     fn why(&self) -> String {
         match self {
             Obstacle::Redis(_) | Obstacle::Postgres(_) => format!("failed to {}", chain(self)),
-            Obstacle::ClocksApart(_) => self.to_string(),
+            Obstacle::ClocksApart(_) | Obstacle::AddressLost => self.to_string(),
         }
     }
 
@@ -48,7 +52,7 @@ impl Obstacle {
     fn by(&self) -> &'static str {
         match self {
             Obstacle::Redis(_) => REDIS,
-            Obstacle::Postgres(_) => "postgres",
+            Obstacle::Postgres(_) | Obstacle::AddressLost => "postgres",
             Obstacle::ClocksApart(_) => CLOCKS,
         }
     }

@@ -3,6 +3,7 @@
 //! A permit that no refund of the take can use passes to the next ids in the bucket.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::attempt::{Attempt, ClaimTimes};
@@ -184,14 +185,15 @@ impl<W: Work> ChannelWorker<W> {
         self.follow_up(channel, taken, claimed).await
     }
 
-    /// Acts on what else a claim reports: the channel is suspended, the clocks are apart, or Redis forgot permits.
+    /// Acts on what else a claim reports: the channel is suspended, the clocks are apart, Postgres lost the node's address, or Redis
+    /// forgot permits.
     async fn follow_up(
         &mut self,
         channel: &Channel,
         taken: &[(RefundId, Permit)],
         claimed: Claimed<W::Leased>,
     ) -> Result<AfterClaim, Obstacle> {
-        if claimed.is_suspended || claimed.clocks_apart {
+        if claimed.is_suspended || claimed.clocks_apart || claimed.is_address_lost {
             self.notices.wasted = true;
         }
         if claimed.outdated {
@@ -204,6 +206,12 @@ impl<W: Work> ChannelWorker<W> {
         }
         if claimed.clocks_apart {
             return Err(Obstacle::ClocksApart(self.node.bucket.tolerance()));
+        }
+        if claimed.is_address_lost {
+            self.node.publication_lost.store(true, Ordering::Relaxed);
+            // Nodes whose address Postgres has send these refunds meanwhile.
+            self.put_back(&taken.iter().map(|(id, _)| *id).collect::<Vec<_>>()).await;
+            return Err(Obstacle::AddressLost);
         }
         if !claimed.spent_before.is_empty() {
             tracing::warn!(
@@ -225,32 +233,6 @@ impl<W: Work> ChannelWorker<W> {
             return Ok(AfterClaim::Stop(Next::Now));
         }
         Ok(AfterClaim::Left(claimed.unspent))
-    }
-
-    fn count_unused(&self, claimed: &Claimed<W::Leased>, taken: usize) {
-        let name = &self.channel.name;
-        let unused = |reason: &'static str, count: usize| {
-            if count > 0 {
-                self.node.metrics.permits_unused(name, reason, count as u64);
-            }
-        };
-        if claimed.is_suspended {
-            unused("suspended", taken);
-        } else if claimed.clocks_apart {
-            unused("clocks_apart", taken);
-        } else if claimed.outdated || !claimed.overspent.is_empty() {
-            unused("outdated", taken);
-        } else {
-            unused("spent_before", claimed.spent_before.len());
-        }
-    }
-
-    /// Counts permits that no refund needs. They are not in the ledger, but Redis has counted them.
-    pub(super) fn count_unspent(&mut self, count: usize) {
-        if count > 0 {
-            self.notices.wasted = true;
-            self.node.metrics.permits_unused(&self.channel.name, "unspent", count as u64);
-        }
     }
 
     /// Restores in Redis the counts of the limits that granted these permits, from the ledger.

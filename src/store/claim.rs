@@ -52,6 +52,7 @@ pub struct ClaimRequest<'a> {
 }
 
 /// The result of a claim. `T` is `Leased` for refunds to send, and `LeasedInquiry` for inquiries.
+#[expect(clippy::struct_excessive_bools, reason = "each is a reason to refuse a claim")]
 #[derive(Debug)]
 pub struct Claimed<T = Leased> {
     /// Leased by this claim. The node may make one request for each, under its permit.
@@ -72,6 +73,8 @@ pub struct Claimed<T = Leased> {
     pub clocks_apart: bool,
     /// A limit has another generation than the permits, or the permits do not keep its rule. Nothing was claimed and no permit was spent.
     pub outdated: bool,
+    /// Postgres does not have the node's bank address, as after a failover. Nothing was claimed and no permit was spent.
+    pub is_address_lost: bool,
     /// Leased with spent permits, but the ledger's count does not allow these. No request may be made for them.
     pub overspent: Vec<RefundId>,
 }
@@ -79,7 +82,11 @@ pub struct Claimed<T = Leased> {
 impl<T> Claimed<T> {
     /// Whether the claim refused all ids, for a reason that is not in their rows.
     pub fn is_refused(&self) -> bool {
-        self.is_suspended || self.clocks_apart || self.outdated || !self.overspent.is_empty()
+        self.is_suspended
+            || self.clocks_apart
+            || self.outdated
+            || self.is_address_lost
+            || !self.overspent.is_empty()
     }
 }
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
-use crate::harness::scratch::ANYWHERE;
+use crate::harness::anywhere::{ANYWHERE, add_address};
 use crate::harness::{Scratch, TestNode, until};
 
 pub async fn shown(scratch: &Scratch, sends: usize) {
@@ -154,6 +154,7 @@ async fn an_answer_that_comes_too_late_makes_a_look_before_it_stale() {
 #[tokio::test]
 async fn every_move_makes_a_version_whoever_makes_it() {
     let scratch = Scratch::with_refunds(3).await;
+    add_address(&scratch, "acme").await;
     let of = async |id: i64| {
         scratch.number(&format!("select version::bigint from refundd.refunds where id = {id}")).await
     };

@@ -1,6 +1,7 @@
 //! What every test stands on: servers, a scratch of its own, nodes in process or as processes, and waits
 //! for a condition instead of a while.
 
+pub mod anywhere;
 pub mod browser;
 pub mod certificates;
 pub mod failing;

@@ -1,6 +1,8 @@
 //! What nodes publish of their channels and rules: recovery, the feeder, the checks of producers and `prove` obey it, so it
 //! must be what the living nodes run.
 
+mod addresses;
+
 use refundd::refund::State;
 
 use crate::dispatch::UNLIMITED;

@@ -8,7 +8,7 @@ use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{ClaimRequest, RecoveryMove};
 
-use crate::harness::scratch::ANYWHERE;
+use crate::harness::anywhere::{ANYWHERE, add_address};
 use crate::harness::{Scratch, TestNode, until};
 
 const RESENDS: &str = r#"
@@ -226,6 +226,7 @@ async fn the_claim_refuses_a_resend_past_its_retention_although_its_id_was_taken
     let scratch = Scratch::new().await;
     let acme = ChannelName::new("acme").unwrap();
     scratch.publish("acme").await;
+    add_address(&scratch, "acme").await;
     scratch.insert("acme", "R-", 5).await;
     scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()").await;
     scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null").await;

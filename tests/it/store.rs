@@ -21,7 +21,7 @@ use refundd::refund::{
 };
 use refundd::store::{ClaimRequest, Claimed, Decided, Settled};
 
-use crate::harness::scratch::ANYWHERE;
+use crate::harness::anywhere::{ANYWHERE, add_address};
 use crate::harness::{Scratch, until};
 
 fn acme() -> ChannelName {
@@ -30,6 +30,7 @@ fn acme() -> ChannelName {
 
 async fn limited_scratch_with(refunds: u32) -> Scratch {
     let scratch = Scratch::with_refunds(refunds).await;
+    add_address(&scratch, "acme").await;
     for limit in ["acme", "day"] {
         scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values ('{limit}', '{RULE}', 'test')")).await;
     }
@@ -138,6 +139,7 @@ async fn of_two_nodes_that_claim_the_same_refund_one_gets_it() {
 async fn claiming_and_settling_read_no_more_of_a_table_that_has_grown_since_they_were_planned() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
+    add_address(&scratch, "acme").await;
     scratch.sql("alter table refundd.refunds set (autovacuum_enabled = off)").await;
     // The workers who keep this index read the table, too.
     scratch.sql("alter index refundd.refunds_by_time_of_end set (autosummarize = off)").await;
@@ -191,9 +193,20 @@ async fn a_refund_that_is_not_due_or_past_its_deadline_is_not_claimed() {
 }
 
 #[tokio::test]
+async fn a_claim_from_an_address_that_postgres_does_not_have_leases_nothing() {
+    let scratch = Scratch::with_refunds(1).await;
+    let lost = claim(&scratch, "a", &[unlimited(1)]).await;
+    assert!(lost.is_address_lost && lost.leased.is_empty());
+    add_address(&scratch, "acme").await;
+    let found = claim(&scratch, "a", &[unlimited(1)]).await;
+    assert!(!found.is_address_lost && found.leased.len() == 1);
+}
+
+#[tokio::test]
 async fn the_body_and_the_key_are_the_same_on_every_attempt() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
+    add_address(&scratch, "acme").await;
     scratch
         .sql(r#"insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency, payload)
                 values ('R-1', 'acme', 'P-1', 1250, 'EUR', '{"b": 1.50, "a": "é", "big": 12345678901234567890}')"#)

@@ -136,6 +136,7 @@ pub(in crate::store) fn read_claimed<T>(
         is_suspended: false,
         clocks_apart: false,
         outdated: false,
+        is_address_lost: false,
         overspent: Vec::new(),
     };
     let mut rows: Vec<(Option<usize>, &PgRow)> = rows
@@ -152,6 +153,7 @@ pub(in crate::store) fn read_claimed<T>(
         claimed.is_suspended |= !row.get::<bool, _>("is_open");
         claimed.clocks_apart |= !row.get::<bool, _>("is_timely");
         claimed.outdated |= !row.get::<bool, _>("is_current");
+        claimed.is_address_lost |= !row.get::<bool, _>("has_address");
         let is_leased = row.get::<Option<i64>, _>("id").is_some();
         let permit = match place {
             Some(place) => Some(taken.get(place).map(|(_, permit)| permit)),

@@ -14,6 +14,9 @@ with here as (
      -- The array of ids and `state || ''` make the planner find the rows by their ids. Otherwise a planner that saw
      -- ten rows would join the whole table or walk all ready rows, and keep that plan for millions of rows.
      where r.id = any(:id) and r.channel = :channel
+       -- A failover may lose the node's address. Then the lease could not say where the refund is sent: null counts as the
+       -- channel's first address.
+       and exists (select from here)
        and r.due_at <= now() and (r.deadline_at is null or r.deadline_at > greatest(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond'))
        and (r.state || '' = 'ready'
             or (r.state || '' = 'unknown' and r.inquire_at is null
@@ -39,7 +42,7 @@ leased as (
               r.payload::text as payload, r.request_id, (extract(epoch from r.created_at) * 1000000)::bigint as created_us, r.traceparent
 )
 select requested.id as requested_id, coalesce(gate.is_open, false) as is_open, timely.is_timely, current.is_current, current.has_new_server,
-       given.place, leased.*
+       exists (select from here) as has_address, given.place, leased.*
   from unnest(:id::bigint[]) as requested (id)
   left join gate on true
   cross join timely

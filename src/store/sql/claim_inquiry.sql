@@ -9,6 +9,7 @@ with here as (
 ), claimable as (
     select r.id from refundd.refunds r
      where r.id = any(:id) and r.channel = :channel
+       and exists (select from here) -- as in claim.sql
        and r.state || '' in ('unknown', 'accepted') and r.inquire_at <= now() -- found by id, as in claim.sql
        and refundd.is_where_it_was_sent(r.sent_to, (select address from here), :channel, true)
        for no key update skip locked
@@ -32,7 +33,7 @@ leased as (
                                            else coalesce(r.uncertain_at, r.created_at) end as at) began) as age_us
 )
 select requested.id as requested_id, coalesce(gate.is_open, false) as is_open, timely.is_timely, current.is_current, current.has_new_server,
-       given.place, leased.*
+       exists (select from here) as has_address, given.place, leased.*
   from unnest(:id::bigint[]) as requested (id)
   left join gate on true
   cross join timely

@@ -7,13 +7,14 @@ use refundd::refund::{ChannelName, RefundId};
 use refundd::store::{ClaimRequest, ClockWitness};
 
 use super::{clocked, step};
-use crate::harness::scratch::ANYWHERE;
+use crate::harness::anywhere::{ANYWHERE, add_address};
 
 #[tokio::test]
 async fn no_refund_is_sent_after_its_deadline_because_postgres_was_set_back() {
     let (postgres, scratch) = clocked("deadline").await;
     let acme = ChannelName::new("acme").unwrap();
     scratch.publish("acme").await;
+    add_address(&scratch, "acme").await;
     let store = scratch.store.clone().witnessed_by(ClockWitness::default());
     assert_eq!(store.watch_clock("a#1", None, false).await.unwrap(), None);
     step(&postgres, -40);

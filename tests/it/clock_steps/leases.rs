@@ -8,7 +8,7 @@ use refundd::store::{ClaimRequest, ClockWitness};
 use sqlx::Executor;
 
 use super::{clocked, step};
-use crate::harness::scratch::ANYWHERE;
+use crate::harness::anywhere::{ANYWHERE, add_address};
 use crate::harness::until;
 
 const RULE: &str = r#"{"algorithm":"fixed_window","permits":1000,"per_us":1000000,"lateness_us":20000}"#;
@@ -19,6 +19,7 @@ const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::b
 async fn a_lease_is_whole_although_its_claim_waited_while_postgres_was_set_forward() {
     let (postgres, scratch) = clocked("straddle").await;
     scratch.publish("acme").await;
+    add_address(&scratch, "acme").await;
     scratch.insert("acme", "R-", 1).await;
     scratch
         .sql(&format!(

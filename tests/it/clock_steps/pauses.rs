@@ -7,7 +7,7 @@ use refundd::refund::{ChannelName, LimitName, RefundId};
 use refundd::store::{ClaimRequest, ClockWitness, Pause, Seen, Spent, Store};
 
 use super::{clocked, step};
-use crate::harness::scratch::ANYWHERE;
+use crate::harness::anywhere::{ANYWHERE, add_address};
 use crate::harness::{Scratch, until};
 
 const RULE: &str = r#"{"algorithm":"fixed_window","permits":1000,"per_us":1000000,"lateness_us":20000}"#;
@@ -49,6 +49,7 @@ async fn refuses(scratch: &Scratch, store: &Store) -> [bool; 2] {
 async fn a_pause_does_not_end_because_postgres_was_set_forward() {
     let (postgres, scratch) = clocked("pauses").await;
     scratch.publish("acme").await;
+    add_address(&scratch, "acme").await;
     scratch.insert("acme", "R-", 1).await;
     scratch
         .sql(&format!(
@@ -96,6 +97,7 @@ async fn a_pause_does_not_end_because_postgres_was_set_forward() {
 async fn a_pause_that_is_over_is_over_although_postgres_was_set_forward() {
     let (postgres, scratch) = clocked("over").await;
     scratch.publish("acme").await;
+    add_address(&scratch, "acme").await;
     let store = scratch.store.clone().witnessed_by(ClockWitness::default());
     assert_eq!(store.watch_clock("a#1", None, false).await.unwrap(), None);
     let pause = Pause { reason: "a look", who: "ann", lasts: Some(Duration::from_millis(1)) };

@@ -1,11 +1,9 @@
 //! A database, a key prefix and a bank of one's own.
 
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use playground::{Authority, PretendBank};
 use refundd::bucket::{Bucket, Purpose, ServerTrust};
-use refundd::channel::BankAddress;
 use refundd::config::Config;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{Approved, Decided, Decision, Pause, ProposalAnswer, Store, SuspendedBy};
@@ -13,10 +11,6 @@ use sqlx::{Connection, Executor, PgConnection, Row};
 
 use super::servers::{SERVERS, TEMPLATE};
 use super::until;
-
-/// Where the bank is of a channel that nobody published.
-pub static ANYWHERE: LazyLock<BankAddress> =
-    LazyLock::new(|| BankAddress { endpoint: "http://127.0.0.1:9/".to_owned(), inquiry: String::new() });
 
 pub struct Scratch {
     pub name: String,

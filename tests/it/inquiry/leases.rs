@@ -9,12 +9,13 @@ use refundd::refund::{Code, LimitName, RefundId, State};
 use refundd::store::{ClaimRequest, Claimed, Inquired};
 
 use super::acme;
-use crate::harness::scratch::ANYWHERE;
+use crate::harness::anywhere::{ANYWHERE, add_address};
 use crate::harness::{Scratch, until};
 
 async fn uncertain(refunds: u32) -> Scratch {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
+    add_address(&scratch, "acme").await;
     scratch.insert("acme", "R-", refunds).await;
     scratch
         .sql(&format!(

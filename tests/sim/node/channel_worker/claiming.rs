@@ -43,6 +43,7 @@ fn begun<T>(claimed: Claimed<T>, of: impl Fn(T) -> Begun) -> Claimed<Begun> {
         is_suspended: claimed.is_suspended,
         clocks_apart: claimed.clocks_apart,
         outdated: claimed.outdated,
+        is_address_lost: claimed.is_address_lost,
         overspent: claimed.overspent,
     }
 }
@@ -195,11 +196,11 @@ impl World<'_> {
         }
         let worker = self.nodes[n].worker(purpose, channel_index);
         worker.met_unclaimable = !is_refused && !claimed.stale.is_empty();
-        worker.wasted |= claimed.is_suspended || claimed.clocks_apart;
+        worker.wasted |= claimed.is_suspended || claimed.clocks_apart || claimed.is_address_lost;
         if claimed.is_suspended {
             self.read_suspensions(n).await?;
         }
-        if claimed.clocks_apart {
+        if claimed.clocks_apart || claimed.is_address_lost {
             self.nodes[n].worker(purpose, channel_index).not_before = self.now() + Node::TRY_AGAIN;
         }
         if is_refused {
