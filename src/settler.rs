@@ -52,8 +52,8 @@ impl Settler {
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
     /// How many outcomes that were set aside may fail in one round. More would fill Postgres's log.
     const FAILS_AT_ONCE: usize = 8;
-    /// How many outcomes may wait to be written, and how many may be set aside; when there are more, calls to banks wait
-    /// too.
+    /// How many outcomes may wait in the inbox, and how many may be set aside before no more are received. When both are full,
+    /// each further outcome keeps its slot, so that a channel makes no more requests than it has slots.
     pub const INBOX: usize = 4096;
 
     pub fn new(node: Node, inbox: mpsc::Receiver<Settled>) -> Self {

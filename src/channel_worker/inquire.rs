@@ -8,18 +8,21 @@
 //! they have their own limits. While the address for sends is away and nobody sends, it is one in the time of ten. A
 //! failed inquiry proves nothing. A lost bucket loses nothing: the row says when its inquiry is due.
 
+mod reporting;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Semaphore;
+
 use super::Work;
 use super::attempt::Attempt;
-use crate::bank::outcome::for_the_log;
 use crate::bank::{Reserved, SentInquiry};
 use crate::bucket::{Bucket, BucketError, Order, Purpose, Take, Yield};
 use crate::channel::{Channel, Inquiry};
 use crate::crash;
 use crate::limiter::{Limit, Supply};
-use crate::logs::{chain, millis};
+use crate::logs::chain;
 use crate::node::lead_time::LeadTime;
 use crate::node::slots::Slot;
 use crate::node::suspended::Clearance;
@@ -27,9 +30,10 @@ use crate::node::suspending::BankRefusal;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::inquiry::{self, InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
-use crate::refund::{Code, RefundId, State};
+use crate::refund::{Code, RefundId};
 use crate::store::{ClaimRequest, Claimed, Inquired, LateAnswer, Store, StoreError};
 use crate::wake_up::WakeUps;
+use reporting::report;
 
 /// The work of making inquiries.
 #[derive(Debug)]
@@ -40,12 +44,24 @@ pub struct Inquiries {
     of_sends: Option<Arc<LeadTime>>,
     /// All limits free many permits at one moment, and workers for sends may take all of them.
     asks_first: bool,
+    /// Room for outcomes that wait to be written and have no slot any more.
+    room: Arc<Semaphore>,
 }
 
 impl Inquiries {
+    /// How many outcomes of one channel may wait to be written without a slot. Each further one keeps its slot until it is written,
+    /// so that no more inquiries begin.
+    const ROOM: usize = 256;
+
     pub(super) fn new(inquiry: Arc<Inquiry>, limits: &[Arc<Limit>], of_sends: Arc<LeadTime>) -> Self {
         let of_sends = inquiry.limits.is_none().then_some(of_sends);
-        Inquiries { inquiry, lead_time: LeadTime::default(), of_sends, asks_first: Self::ask_first(limits) }
+        Inquiries {
+            inquiry,
+            lead_time: LeadTime::default(),
+            of_sends,
+            asks_first: Self::ask_first(limits),
+            room: Arc::new(Semaphore::new(Self::ROOM)),
+        }
     }
 
     /// Whether inquiries under these limits ask with the longest lead time: each limit frees many permits at one moment.
@@ -120,7 +136,8 @@ impl Work for Inquiries {
         connection: Option<Reserved>,
     ) {
         let calls = attempt.node.calls.clone();
-        let inquiry = InquiryAttempt { attempt, leased, trust: self.inquiry.trust };
+        let inquiry =
+            InquiryAttempt { attempt, leased, trust: self.inquiry.trust, room: Arc::clone(&self.room) };
         calls.spawn(inquiry.run(slot, connection));
     }
 }
@@ -131,6 +148,7 @@ struct InquiryAttempt {
     attempt: Attempt,
     leased: inquiry::LeasedInquiry,
     trust: Trust,
+    room: Arc<Semaphore>,
 }
 
 impl InquiryAttempt {
@@ -151,11 +169,14 @@ impl InquiryAttempt {
             let began = started.unwrap_or_else(Instant::now);
             node.suspend(channel, refusal, began, self.leased.id, &answer.message).await;
         }
-        drop(slot);
+        // As a rule the slot is free before the outcome is written, which may take a while.
+        let room = self.room.try_acquire().ok();
+        let slot = slot.filter(|_| room.is_none());
         if answer.code == Code::Unmapped {
             node.metrics.unmapped_answer(&channel.name, answer.status);
         }
         let settled = self.settle(answer, started, settlement).await;
+        drop((slot, room));
         node.metrics.inquiry(&channel.name, settled.answer.outcome.as_str());
     }
 
@@ -265,35 +286,5 @@ impl InquiryAttempt {
         let answer = InquiryAnswer::new(InquiryOutcome::Review, Code::BankRefTaken, &message);
         inquired.answer = InquiryAnswer { status, ..answer };
         inquired.settlement = self.settlement_of(&inquired.answer);
-    }
-}
-
-/// Logs a settled inquiry. `moved` is the state that the refund has now; `None` if it stays as others left it.
-fn report(inquired: &Inquired, moved: Option<State>) {
-    let Inquired { inquiry: leased, channel, answer, settlement, .. } = inquired;
-    let (id, number, outcome) = (leased.id, leased.number, answer.outcome.as_str());
-    let Some(state) = moved else {
-        tracing::warn!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome,
-            "The inquiry outcome of refund {id} came too late; it is kept as evidence and moves nothing",
-        );
-        return;
-    };
-    if state == State::Review {
-        tracing::warn!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome, code = answer.code.as_str(),
-            "Refund {id} waits for a person after inquiry {number} on channel `{channel}`: {}", for_the_log(answer.code, &answer.message),
-        );
-    } else if state == leased.state {
-        tracing::info!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome, code = answer.code.as_str(),
-            next_ms = millis(settlement.inquire_in.unwrap_or_default()),
-            "Refund {id} is still {} after inquiry {number} on channel `{channel}`: {}", leased.state, for_the_log(answer.code, &answer.message),
-        );
-    } else {
-        tracing::info!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome, code = answer.code.as_str(),
-            "Refund {id} is {state} after inquiry {number} on channel `{channel}`",
-        );
     }
 }

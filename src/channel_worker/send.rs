@@ -139,7 +139,6 @@ impl SendAttempt {
         if sent.started.is_some() {
             self.meter.answered(duration, self.attempt.preparing() + duration);
         }
-        drop(slot);
         let settled = Settled {
             id: self.refund.id,
             epoch: self.refund.epoch,
@@ -155,7 +154,10 @@ impl SendAttempt {
             waited,
         };
         crash::point("judged");
-        if self.outbox.send(settled).await.is_err() {
+        let taken = self.outbox.send(settled).await;
+        // Not before: while no outcome can be written, no more requests start than there are slots.
+        drop(slot);
+        if taken.is_err() {
             tracing::error!(
                 refund.id = %self.refund.id,
                 "The settler has stopped; refund {} becomes unknown when its lease is over", self.refund.id,

@@ -1,5 +1,5 @@
-//! Tests of the worker's notices to Redis, of takes that came too late or meet a lost count, of the lead time of inquiries, and of an attempt
-//! after a sleep.
+//! Tests of the worker's notices to Redis, of takes that came too late or meet a lost count, of the lead time of inquiries, of an attempt
+//! after a sleep, and of the slots of outcomes that wait.
 
 use tokio::sync::mpsc;
 
@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::limiter::{Algorithm, Span, Supply};
 use crate::metrics::Metrics;
 use crate::node::ShareLook;
+use crate::refund::{ExpectedEcho, Leased, Money, RequestId};
 use crate::store::{Settled, Store};
 
 /// What a worker needs of a channel with a paced limit and an inquiry.
@@ -182,5 +183,56 @@ async fn an_attempt_whose_claim_lies_before_a_sleep_of_the_machine_sends_nothing
                 async |deadline: SendDeadline, _: Option<Reserved>| deadline.is_over(Instant::now());
             assert_eq!(attempt.make(None, request).await, Some(is_over), "{span:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_send_keeps_its_slot_until_the_settler_has_room_for_its_outcome() {
+    let (worker, mut inbox) = worker(Bucket::in_memory(Duration::from_secs(5)).unwrap(), "");
+    let (most, claimed) = (worker.slots.free(), Instant::now());
+    // A worker that ends: no request begins, and each outcome comes at once.
+    worker.stop.cancel();
+    for id in 1..=3 {
+        let attempt = Attempt {
+            node: worker.node.clone(),
+            channel: Arc::clone(&worker.channel),
+            bank: Arc::clone(&worker.bank),
+            stop: worker.stop.clone(),
+            permit: Permit { numbers: Vec::new(), span: None },
+            claim_times: ClaimTimes { claiming: claimed, slept: Slept::now(), claimed },
+            connecting: Duration::ZERO,
+            send_deadline: claimed + Duration::from_mins(1),
+            probe: None,
+        };
+        let leased = Leased {
+            id: RefundId(id),
+            epoch: 1,
+            holder: "a".into(),
+            attempt: 1,
+            request_id: RequestId(uuid::Uuid::nil()),
+            is_resend: false,
+            is_first: true,
+            expected: ExpectedEcho {
+                refund_id: RefundId(id),
+                refund_ref: "R".to_owned(),
+                money: Money { amount_minor: 1, currency: "EUR".to_owned() },
+                bank_ref: None,
+            },
+            body: Arc::from(Vec::new()),
+            traceparent: None,
+        };
+        worker.work.start(attempt, leased, worker.slots.take(1).pop(), None);
+    }
+    let turns = async || {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    };
+    turns().await;
+    assert_eq!((worker.slots.free(), inbox.len()), (most - 2, 1), "the inbox has room for one outcome");
+    for free in [most - 1, most, most] {
+        assert!(inbox.recv().await.is_some());
+        turns().await;
+        assert_eq!(worker.slots.free(), free);
     }
 }
