@@ -230,12 +230,12 @@ impl InquiryAttempt {
             settlement,
         };
         let (id, number) = (self.leased.id, self.leased.number);
-        let mut is_told = false;
+        let (mut is_told, mut again) = (false, false);
         loop {
             match node.store.settle_inquiry(&node.name, &inquired).await {
                 Ok(moved) => {
                     crash::point("resolved");
-                    report(&inquired, moved);
+                    report(&inquired, moved, again);
                     if moved.is_none() {
                         node.report_contradictions(vec![LateAnswer {
                             id,
@@ -254,6 +254,8 @@ impl InquiryAttempt {
                     return inquired;
                 }
                 Err(error) => {
+                    // The commit may have happened although the call failed.
+                    again |= error.is_outage() && !error.is_too_slow();
                     let is_kept =
                         inquired.answer.outcome.has_refund() && (error.is_outage() || error.is_a_lock());
                     let is_over = claim_times.claiming.elapsed() > channel.lease;

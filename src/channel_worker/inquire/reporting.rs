@@ -6,10 +6,14 @@ use crate::refund::State;
 use crate::store::Inquired;
 
 /// Logs a settled inquiry. `moved` is the state that the refund has now; `None` if it stays as others left it.
-pub(super) fn report(inquired: &Inquired, moved: Option<State>) {
+/// After a try whose commit was not seen (`again`), such an outcome need not be late: that try may have moved the refund.
+pub(super) fn report(inquired: &Inquired, moved: Option<State>, again: bool) {
     let Inquired { inquiry: leased, channel, answer, settlement, .. } = inquired;
     let (id, number, outcome) = (leased.id, leased.number, answer.outcome.as_str());
     let Some(state) = moved else {
+        if again {
+            return;
+        }
         tracing::warn!(
             refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome,
             "The inquiry outcome of refund {id} came too late; it is kept as evidence and moves nothing",
