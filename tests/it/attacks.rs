@@ -3,6 +3,7 @@
 
 mod health;
 mod search_path;
+mod stolen_password;
 
 use refundd::refund::{RefundId, State};
 use sqlx::postgres::PgDatabaseError;

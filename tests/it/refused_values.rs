@@ -116,6 +116,9 @@ async fn every_door_refuses_the_same_values_and_names_the_field() {
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     scratch.pause("acme", "nothing is sent", "test").await;
     let mut connection = scratch.connect().await;
+    // Where a backslash in a plain literal begins an escape.
+    let mut escaping = scratch.connect().await;
+    sqlx::query("set standard_conforming_strings = off").execute(&mut escaping).await.unwrap();
     let columns = [
         "refund_ref",
         "channel",
@@ -132,6 +135,7 @@ async fn every_door_refuses_the_same_values_and_names_the_field() {
         let refund = with(nth, field, value);
         let (named, said) = refusal(&mut connection, &refund).await;
         assert_eq!(named, *constraint, "{field} = {value}: {said}");
+        assert_eq!(refusal(&mut escaping, &refund).await, (named, said));
         let answer = node.post("/v1/refunds", &refund).await;
         let named = answer.json()["errors"][0]["field"].as_str().map(str::to_owned);
         assert_eq!(

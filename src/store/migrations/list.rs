@@ -227,4 +227,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
     ),
     (79, "people_end_a_cooling", include_str!("../../../migrations/0079_people_end_a_cooling.sql")),
     (80, "people_end_a_lower_rate", include_str!("../../../migrations/0080_people_end_a_lower_rate.sql")),
+    (
+        81,
+        "a_stolen_password_leaves_less_behind",
+        include_str!("../../../migrations/0081_a_stolen_password_leaves_less_behind.sql"),
+    ),
 ];
