@@ -26,7 +26,7 @@ pub(super) async fn named(name: &str, store: &Store) -> Result<Vec<Refund>, Stor
         refunds.extend(store.refund(id).await?);
     }
     if Uuid::parse_str(name).is_ok() {
-        let found = store.find(name, &Names::All, MOST).await?;
+        let found = store.find(name, &Names::All, MOST).await?.found;
         let by_request_id = found.into_iter().filter(|one| one.by.iter().any(|by| by == "request_id"));
         refunds.extend(by_request_id.map(|one| one.refund));
     }

@@ -28,7 +28,7 @@ pub(super) struct FindQuery {
 
 /// The refunds with a name, and the story of the only one.
 #[derive(Debug, Serialize)]
-pub(super) struct Matches {
+pub(super) struct FindAnswer {
     matches: Vec<Match>,
     /// Whether more refunds have the name than are listed.
     more: bool,
@@ -48,7 +48,7 @@ pub(super) async fn find(
     State(api): State<Api>,
     who: Who,
     query: Result<Query<FindQuery>, QueryRejection>,
-) -> Result<Json<Matches>, Problem> {
+) -> Result<Json<FindAnswer>, Problem> {
     let invalid = |message: String| Problem::invalid(vec![FieldError::new("q", None, message)]);
     let Query(FindQuery { q }) = query.map_err(|error| invalid(error.body_text()))?;
     if q.is_empty() || q.chars().count() > MOST_CHARACTERS {
@@ -70,7 +70,7 @@ pub(super) async fn find(
     };
     let matches = found.into_iter().map(|Found { refund, by }| Match { found_by: by, refund }).collect();
     let story = story.map(|story| story.shown_to(&who.channels()));
-    Ok(Json(Matches { matches, more, story }))
+    Ok(Json(FindAnswer { matches, more, story }))
 }
 
 /// The refunds that have this name.

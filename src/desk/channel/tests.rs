@@ -23,14 +23,14 @@ fn census() -> ChannelCensus {
 }
 
 /// One limit of 20 a second.
-fn limited() -> Option<Vec<LimitStatus>> {
+fn limited() -> Vec<LimitStatus> {
     let rule = Rule {
         algorithm: Algorithm::FixedWindow { zone: None },
         permits: 20,
         per: Duration::from_secs(1),
         lateness: Duration::ZERO,
     };
-    Some(vec![LimitStatus::new("acme", &rule)])
+    vec![LimitStatus::new("acme", &rule)]
 }
 
 fn suspension(by: SuspendedBy) -> Suspension {
@@ -55,7 +55,7 @@ fn report(bank: &Value) -> Vec<(String, NodeReport)> {
 #[test]
 fn a_status_has_the_census_and_what_a_node_reports() {
     let mut status = ChannelStatus::of(&census());
-    status.limits = limited();
+    status.limits = Some(limited());
     status.note_depth(Some(50));
     status.note_reports(&report(&json!({
         "binds": "limit", "binds_limit": "acme", "binds_share": 0.93, "bank_p50_ms": 120.5, "request_ms": 130.0,
@@ -246,18 +246,21 @@ fn deadlines_are_promised_only_to_a_channel_that_goes_at_the_full_rate_of_its_li
     let suspended = |by| ChannelCensus { suspensions: vec![suspension(by)], ..census() };
     let well = "no refund will miss its deadline";
     for (status, said) in [
-        (of(&census(), limited()), well),
-        (of(&suspended(SuspendedBy::Person), limited()), "not forecast: it is paused until somebody resumes"),
+        (of(&census(), Some(limited())), well),
         (
-            of(&suspended(SuspendedBy::Cooling), limited()),
+            of(&suspended(SuspendedBy::Person), Some(limited())),
+            "not forecast: it is paused until somebody resumes",
+        ),
+        (
+            of(&suspended(SuspendedBy::Cooling), Some(limited())),
             "not forecast: it is suspended until 1970-01-01T00:00:00Z",
         ),
         (
-            of(&ChannelCensus { run_by: Vec::new(), ..census() }, limited()),
+            of(&ChannelCensus { run_by: Vec::new(), ..census() }, Some(limited())),
             "not forecast: no living node runs it",
         ),
         (
-            of(&ChannelCensus { slowed: Some(10), ..census() }, limited()),
+            of(&ChannelCensus { slowed: Some(10), ..census() }, Some(limited())),
             "not forecast: it sends at 10 % of its rate",
         ),
         (of(&census(), Some(Vec::new())), "not forecast: it is unlimited"),
@@ -266,7 +269,7 @@ fn deadlines_are_promised_only_to_a_channel_that_goes_at_the_full_rate_of_its_li
     ] {
         assert_eq!(status.none_late(), said);
     }
-    let mut away = of(&census(), limited());
+    let mut away = of(&census(), Some(limited()));
     away.note_reports(&report(&json!({ "unreachable": "connect: refused" })));
     assert_eq!(away.none_late(), "not forecast: its bank is unreachable");
 }
