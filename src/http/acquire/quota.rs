@@ -4,21 +4,40 @@
 
 use std::time::{Duration, Instant};
 
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::limiter::{Limit, Permit, Rule};
 
-/// The header `RateLimit-Policy` with quota and window, and `RateLimit` with what is left and for how many seconds.
-pub(super) fn rate_limit(limit: &Limit, left: u64, reset: Duration) -> [(HeaderName, HeaderValue); 2] {
-    let (name, rule) = (&limit.name, &limit.rule);
+/// The longest window of several `per` together.
+const MOST_SCALED_S: u64 = 60;
+
+/// The header `RateLimit-Policy` with quota and window, and `RateLimit` with what is left and for how many seconds. A rule that
+/// no quota in whole seconds says truly has no policy.
+pub(super) fn rate_limit(limit: &Limit, left: u64, reset: Duration) -> HeaderMap {
+    let name = &limit.name;
     let value = |text: String| HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
-    [
-        (
-            HeaderName::from_static("ratelimit-policy"),
-            value(format!("\"{name}\";q={};w={}", rule.permits, seconds(rule.per))),
-        ),
-        (HeaderName::from_static("ratelimit"), value(format!("\"{name}\";r={left};t={}", seconds(reset)))),
-    ]
+    let mut headers = HeaderMap::new();
+    if let Some((quota, window_s)) = policy(&limit.rule) {
+        let policy = value(format!("\"{name}\";q={quota};w={window_s}"));
+        headers.insert(HeaderName::from_static("ratelimit-policy"), policy);
+    }
+    let now = value(format!("\"{name}\";r={left};t={}", seconds(reset)));
+    headers.insert(HeaderName::from_static("ratelimit"), now);
+    headers
+}
+
+/// The quota, and its window in whole seconds: as many `per` together as are whole seconds. `None` if that is too long.
+fn policy(rule: &Rule) -> Option<(u64, u64)> {
+    const SECOND_US: u64 = 1_000_000;
+    let per_us = u64::try_from(rule.per.as_micros()).ok()?;
+    let times = SECOND_US / divisor(per_us, SECOND_US);
+    let window_s = per_us.checked_mul(times)? / SECOND_US;
+    (times == 1 || window_s <= MOST_SCALED_S).then_some((u64::from(rule.permits) * times, window_s))
+}
+
+/// The greatest number that divides both.
+fn divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { divisor(b, a % b) }
 }
 
 /// How long until the quota is whole again: the rest of the fixed window in which the permits open, and `per` for the
@@ -97,18 +116,43 @@ mod tests {
         assert_eq!(rest(&berlin, "2026-04-02T22:00:00Z"), 86_400);
     }
 
-    #[test]
-    fn the_headers_say_quota_window_and_what_is_left() {
+    /// The two headers of a limit of so many permits.
+    fn headers(permits: u32, per_us: u64) -> [Option<String>; 2] {
+        let rule = format!(
+            r#"{{"algorithm":"fixed_window","permits":{permits},"per_us":{per_us},"lateness_us":20000}}"#
+        );
         let limit = Limit {
             name: LimitName::new("acme").unwrap(),
-            rule: r#"{"algorithm":"fixed_window","permits":20,"per_us":1500000,"lateness_us":20000}"#
-                .parse()
-                .unwrap(),
+            rule: rule.parse().unwrap(),
             ahead: Duration::ZERO,
             placement: Placement::Shared,
         };
-        let [(_, policy), (_, now)] = rate_limit(&limit, 3, Duration::from_millis(200));
-        assert_eq!(policy, "\"acme\";q=20;w=2");
-        assert_eq!(now, "\"acme\";r=3;t=1");
+        let headers = rate_limit(&limit, 3, Duration::from_millis(200));
+        ["ratelimit-policy", "ratelimit"]
+            .map(|name| headers.get(name).map(|value| value.to_str().unwrap().to_owned()))
+    }
+
+    #[test]
+    fn the_headers_say_quota_window_and_what_is_left() {
+        let [policy, now] = headers(20, 2_000_000);
+        assert_eq!(policy.as_deref(), Some("\"acme\";q=20;w=2"));
+        assert_eq!(now.as_deref(), Some("\"acme\";r=3;t=1"));
+    }
+
+    #[test]
+    fn a_quota_is_that_of_the_rule_also_where_its_span_is_no_whole_number_of_seconds() {
+        for (permits, per_us, said) in [
+            (20, 1_500_000, Some("q=40;w=3")),
+            (1, 100_000, Some("q=10;w=1")),
+            (3, 400_000, Some("q=15;w=2")),
+            (1_000_000, 86_400_000_000, Some("q=1000000;w=86400")),
+            (7, 60_500_000, None),
+            (7, 1_000_001, None),
+        ] {
+            let [policy, now] = headers(permits, per_us);
+            let said = said.map(|said| format!("\"acme\";{said}"));
+            assert_eq!(policy, said, "{permits} in {per_us} us");
+            assert!(now.is_some());
+        }
     }
 }
