@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use super::named_channel::{in_path, known, no_such_channel};
 use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::desk::channel::SuspensionStatus;
+use crate::logs::chain;
 use crate::store::{Pause, Paused, Resumed, Store, StoreError, SuspendedBy, Suspension, SuspensionEnd};
 use pause_request::{PauseRequest, PauseVerb};
 
@@ -114,7 +115,8 @@ pub(super) async fn resume_all(
 /// Does what a request wants, also when the caller hangs up, and answers what suspends the channel, or everything, now.
 ///
 /// # Errors
-/// Also with 409, and nothing is changed, when the suspension is another one than the request saw.
+/// Also with 409, and nothing is changed, when the suspension is another one than the request saw; and with `written-unread`
+/// when all is changed, and what suspends the channel now cannot be read.
 pub(super) async fn carry_out(
     api: Api,
     channel: Option<String>,
@@ -124,9 +126,7 @@ pub(super) async fn carry_out(
     let ends = matches!(wanted.verb, PauseVerb::End { .. }).then_some(cause);
     let done = to_the_end(async move {
         let wrote = write(&api.node.store, channel.as_deref(), &wanted).await?;
-        // This node knows at once, not only at its next heartbeat.
-        api.node.read_suspensions().await?;
-        Ok::<_, StoreError>((wrote, api.node.store.suspensions().await?.suspensions))
+        Ok::<_, StoreError>((wrote, suspended_now(&api).await))
     });
     let (wrote, suspended) = done.await??;
     let (result, ended) = match wrote {
@@ -136,11 +136,38 @@ pub(super) async fn carry_out(
         Wrote::Changed(now) => return Err(changed(about.as_deref(), cause, now)),
         Wrote::NoSuchChannel => return Err(no_such_channel(about.as_deref().unwrap_or_default())),
     };
+    let suspended = match (suspended, result) {
+        (Ok(suspended), _) => suspended,
+        (Err(error), PauseResult::WasNotSuspended) => return Err(error.into()),
+        (Err(error), PauseResult::Paused | PauseResult::Resumed) => {
+            return Err(written_unread(about.as_deref(), ends, result, &error));
+        }
+    };
     let is_about = |one: &Suspension| one.channel.is_none() || one.channel == about;
     let suspensions: Vec<_> = suspended.into_iter().filter(is_about).map(SuspensionStatus::from).collect();
     let ended = ended.map(|ended| SuspensionStatus::from(ended).ended());
     let message = message::message(about.as_deref(), ends, ended.as_ref(), &suspensions);
     Ok(Done { result, message, ended, suspensions })
+}
+
+/// What suspends channels now. So this node knows at once, too, and not only at its next heartbeat.
+async fn suspended_now(api: &Api) -> Result<Vec<Suspension>, StoreError> {
+    api.node.read_suspensions().await?;
+    Ok(api.node.store.suspensions().await?.suspensions)
+}
+
+/// The problem of a change that is committed, while nobody can say what suspends the channel now. A caller that takes it for not
+/// made would repeat it, and end or replace what somebody else began meanwhile.
+fn written_unread(
+    channel: Option<&str>,
+    ends: Option<SuspendedBy>,
+    result: PauseResult,
+    error: &StoreError,
+) -> Problem {
+    let detail = message::written_unread(channel, ends);
+    tracing::warn!(error = %chain(error), "Answered a pause or a resume 503: {detail}");
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "written-unread", "Written, and not read back", detail)
+        .with("result", serde_json::to_value(result).unwrap_or_default())
 }
 
 /// The problem of a suspension that is another one than the request saw.

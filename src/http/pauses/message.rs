@@ -24,6 +24,15 @@ pub(super) fn message(
     sentences.join(". ")
 }
 
+/// That a pause, or the end of what a request `ends`, is written, and that nobody knows what suspends the channel now.
+pub(super) fn written_unread(channel: Option<&str>, ends: Option<SuspendedBy>) -> String {
+    let subject = subject(channel);
+    let is = ends.map_or_else(|| "is paused".to_owned(), |ends| format!("is not {} any more", state(ends)));
+    format!(
+        "{subject} {is}: this is written. What suspends it now could not be read; look at it before you repeat the request"
+    )
+}
+
 /// That the suspension is another one than the request saw, and which.
 pub(super) fn changed(channel: Option<&str>, cause: SuspendedBy, now: Option<&SuspensionStatus>) -> String {
     let (subject, state) = (subject(channel), state(cause));

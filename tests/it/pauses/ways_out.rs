@@ -59,6 +59,37 @@ async fn the_answer_to_a_resume_names_what_holds_the_channel_and_what_ends_it() 
 }
 
 #[tokio::test]
+async fn a_pause_or_a_resume_that_is_written_and_cannot_be_read_back_says_that_it_is_written() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let body = json!({ "reason": "an alarm", "by": "ann" });
+    let paused = "select count(*) from refundd.suspended where source in ('person', 'all')";
+    for (channel, is_paused) in [("/channels/acme", "channel `acme` is paused"), ("", "everything is paused")]
+    {
+        for (verb, result, count, said) in
+            [("pause", "paused", 1, is_paused), ("resume", "resumed", 0, "is not paused any more")]
+        {
+            // Only the reads of suspensions use it.
+            scratch.sql("alter function refundd.slow_share rename to slow_share_elsewhere").await;
+            let answer = node.post(&format!("/v1{channel}/{verb}"), &body).await;
+            scratch.sql("alter function refundd.slow_share_elsewhere rename to slow_share").await;
+            assert_eq!(answer.status, 503, "{answer:?}");
+            let problem = answer.json();
+            assert_eq!(problem["type"], "urn:refundd:problem:written-unread", "{problem}");
+            assert_eq!(problem["result"], result, "{problem}");
+            let detail = problem["detail"].as_str().unwrap_or_default();
+            assert!(detail.contains(said) && detail.contains("this is written"), "{problem}");
+            assert_eq!(scratch.number(paused).await, count, "{verb}{channel}");
+        }
+    }
+    // Nothing was there to end, so nothing was written.
+    scratch.sql("alter function refundd.slow_share rename to slow_share_elsewhere").await;
+    assert_eq!(node.post("/v1/resume", &body).await.status, 500);
+    scratch.sql("alter function refundd.slow_share_elsewhere rename to slow_share").await;
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn the_status_names_the_command_that_ends_a_suspension_and_the_next_probe() {
     let scratch = Scratch::with_refunds(0).await;
     tripped(&scratch).await;
