@@ -21,6 +21,8 @@ use crate::refund::{Refund, RefundId, State as RefundState};
 use crate::store::{Decided, Decision, Evidence, StoreError};
 
 const MOST_BYTES: usize = 128 * 1024;
+/// The room for the answer with a refund's journal: a thousand lines, and more only of a refund that was tried for months.
+const ABOUT_BYTES_OF_A_FILE: usize = 1024 * 1024;
 /// Each decision is a commit of its own, so their number is bounded.
 const MOST_AT_ONCE: usize = 1000;
 const KNOWN: [&str; 6] = ["refunds", "ids", "state", "confirm", "reason", "by"];
@@ -58,10 +60,17 @@ pub(super) async fn attempts(
     Path(id): Path,
 ) -> Result<Json<File>, Problem> {
     let refund = refund_of(&api, &who, id).await?;
-    let (attempts, channels) = (api.node.store.evidence(id).await?, who.channels());
-    let attempts = attempts.into_iter().map(|line| line.shown_to(&channels)).collect();
-    let forgotten_before = api.node.store.forgotten_before(&refund).await?;
-    Ok(Json(File { refund, attempts, forgotten_before }))
+    // Nothing bounds the sends and inquiries of a refund over the years, so this counts among the lists.
+    let place = api.lists.place(&who).await;
+    let _room = api.room_for_answer(&who, ABOUT_BYTES_OF_A_FILE)?;
+    let (store, channels) = (api.node.store.clone(), who.channels());
+    let read = async move {
+        let attempts = store.evidence(id).await?;
+        let attempts = attempts.into_iter().map(|line| line.shown_to(&channels)).collect();
+        let forgotten_before = store.forgotten_before(&refund).await?;
+        Ok(File { refund, attempts, forgotten_before })
+    };
+    place.run(read).await.map(Json)
 }
 
 /// `POST /v1/review`. Safe to repeat: a decided refund has another version, so a second decision does not change it.

@@ -156,7 +156,8 @@ pub(super) fn read_evidence(row: &PgRow, refund: RefundId) -> Result<Evidence, S
 impl Store {
     /// All evidence of the journal about a refund, oldest first.
     pub async fn evidence(&self, id: RefundId) -> Result<Vec<Evidence>, StoreError> {
-        let rows = sqlx::query(EVIDENCE).bind(id.0).all(&self.db).await.doing("read the journal")?;
+        let rows =
+            sqlx::query(EVIDENCE).bind(id.0).all(&self.db.patient()).await.doing("read the journal")?;
         rows.iter().map(|row| read_evidence(row, id)).collect()
     }
 

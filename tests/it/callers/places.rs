@@ -208,6 +208,26 @@ async fn a_caller_that_hangs_up_and_repeats_its_move_has_one_look_under_way() {
 }
 
 #[tokio::test]
+async fn a_caller_that_hangs_up_and_repeats_its_read_of_a_journal_has_one_under_way() {
+    let scratch = Scratch::new().await;
+    let mut callers = CallerTables::new();
+    let shop = callers.caller("shop", BOTH);
+    let node = callers.node(&scratch).await;
+    scratch.insert("acme", "R-", 1).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.attempts in access exclusive mode").await.unwrap();
+    let reads = waiting("query like '%from refundd.attempts where refund_id = $1 order by id%'");
+    for _ in 0..4 {
+        hang_up(&scratch, &reads, get(&node, &shop, "/v1/refunds/1/attempts")).await;
+        assert!(scratch.number(&reads).await <= 1, "one at a time, also when nobody waits for it");
+    }
+    lock.rollback().await.unwrap();
+    assert_eq!(get(&node, &shop, "/v1/refunds/1/attempts").await.status, 200);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_viewer_who_wants_many_proofs_keeps_no_other_viewer_from_one() {
     let scratch = Scratch::new().await;
     let mut callers = CallerTables::new();
