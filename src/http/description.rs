@@ -72,4 +72,32 @@ mod tests {
             .collect();
         assert_eq!(named, schemas);
     }
+
+    /// The schemas of all fields with this name, at any depth.
+    fn fields<'v>(value: &'v Value, name: &str) -> Vec<&'v Value> {
+        let own = value["properties"].get(name);
+        let inner: Vec<&Value> = match value {
+            Value::Array(all) => all.iter().collect(),
+            Value::Object(all) => all.values().collect(),
+            _ => Vec::new(),
+        };
+        own.into_iter().chain(inner.into_iter().flat_map(|one| fields(one, name))).collect()
+    }
+
+    #[test]
+    fn the_name_of_a_person_is_described_alike_in_every_body_that_has_one() {
+        let description = description();
+        let all = fields(&description, "by");
+        // Names in answers have no bounds.
+        let sent: Vec<&Value> = all.into_iter().filter(|by| by.get("maxLength").is_some()).collect();
+        assert_eq!(
+            sent.len(),
+            8,
+            "decisions, approvals, withdrawals, cancellations, moves, pauses, two resumes"
+        );
+        for by in sent {
+            assert_eq!((&by["minLength"], &by["maxLength"]), (&1.into(), &100.into()), "{by}");
+            assert_eq!(by["pattern"], "^(?!.*(: | and ))", "{by}");
+        }
+    }
 }

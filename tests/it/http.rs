@@ -1,6 +1,7 @@
 //! The HTTP way in, against a running node.
 
 mod held;
+mod names;
 mod rules;
 
 use std::collections::BTreeSet;
