@@ -5,8 +5,9 @@
 //! works while Redis is away. Handlers do not check refunds, [`crate::refund::draft`] does. [`problem`] formats the
 //! problems, [`guard`] keeps web pages out, and [`access`] decides what each caller may do.
 //!
-//! Saving runs in a task of its own, so a client that hangs up does not stop it. Only a single refund that still waits for its
-//! commit is dropped. A client must treat a lost answer as "may have been saved" and repeat the request, which is safe.
+//! Work that changes something runs in a task of its own, so a client that hangs up does not stop it. A single refund that still
+//! waits for its commit, and a request that still waits for its place, are dropped. A client must treat a lost answer as "may
+//! have been saved" and repeat the request. Saving is safe to repeat.
 
 pub mod access;
 mod acquire;

@@ -107,7 +107,8 @@ impl MoveResult {
     }
 }
 
-/// `POST /v1/channels/{name}/move`. Safe to repeat: a refund that is in the other channel is answered `is_there`.
+/// `POST /v1/channels/{name}/move`. A refund that is in the other channel is answered `is_there`, so a repeat changes nothing,
+/// unless somebody has moved the refund back meanwhile: the request names no version.
 pub(super) async fn moving(
     State(api): State<Api>,
     who: Who,

@@ -54,6 +54,30 @@ async fn a_client_that_hangs_up_and_repeats_its_batch_starts_no_second_save() {
 }
 
 #[tokio::test]
+async fn a_batch_that_still_waits_for_its_place_is_dropped_when_its_client_hangs_up() {
+    let scratch = Scratch::new().await;
+    let mut callers = CallerTables::new();
+    let shop = callers.caller("shop", BOTH);
+    let node = callers.node(&scratch).await;
+    let mut holder = scratch.connect().await;
+    let mut lock = holder.begin().await.unwrap();
+    lock.execute("lock table refundd.refunds in access exclusive mode").await.unwrap();
+    let batch = async |name: &str| {
+        let body = json!([refund(name, "acme")]);
+        post(&node, &shop, "/v1/refunds/batch", &body).await
+    };
+    hang_up(&scratch, &waiting("query like '%requested as (%'"), batch("R-1")).await;
+    let answer = timeout(Duration::from_millis(500), batch("R-2")).await;
+    assert!(answer.is_err(), "{answer:?}");
+    lock.rollback().await.unwrap();
+    assert_eq!(batch("R-3").await.status, 200);
+    // The first one had begun, and may have waited too long for the lock.
+    let refs = "select string_agg(refund_ref, ' ') from refundd.refunds where refund_ref <> 'R-1'";
+    assert_eq!(scratch.text(refs).await, "R-3");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_caller_whose_batches_take_long_keeps_no_other_caller_waiting() {
     let scratch = Scratch::new().await;
     let mut callers = CallerTables::new();
