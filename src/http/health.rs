@@ -55,6 +55,8 @@ async fn ping(node: &Node) -> Option<Unfit> {
     let (problem, reason) = match timeout(MOST, node.store.takes_no_writes()).await {
         Ok(Ok(None)) => return None,
         Ok(Ok(Some(why))) => (Problem::outage(), Some(why.to_owned())),
+        // Also when the ping itself is too slow: such a node takes no refunds.
+        Ok(Err(error)) if error.is_too_slow() => (Problem::outage(), Some(chain(&error).to_string())),
         Ok(Err(error)) => (Problem::store(&error), error.is_outage().then(|| chain(&error).to_string())),
         Err(_) => (Problem::outage(), None),
     };

@@ -36,6 +36,8 @@ pub(super) struct Problem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Away {
     Postgres(String),
+    /// It answers, and gave up a statement.
+    SlowPostgres(String),
     Redis(String),
 }
 
@@ -103,6 +105,9 @@ impl Problem {
 
     /// The problem of a failed store. Logs the chain of causes, or keeps that of an outage for the log.
     pub(super) fn store(error: &StoreError) -> Self {
+        if error.is_too_slow() {
+            return Problem::too_slow().while_away(Away::SlowPostgres(chain(error).to_string()));
+        }
         if error.is_outage() {
             return Problem::outage().while_away(Away::Postgres(chain(error).to_string()));
         }
@@ -116,6 +121,12 @@ impl Problem {
             tracing::warn!(error = %chain(&error), "Failed to write some decisions of a request; its answer says which");
         }
         Ok(())
+    }
+
+    /// Postgres answers, and gave up a statement that took too long.
+    fn too_slow() -> Self {
+        let detail = "Postgres worked on it for too long and gave it up; nothing was acknowledged, and repeating is safe";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-slow", "Too slow", detail).retry_after(5)
     }
 
     pub(super) fn outage() -> Self {

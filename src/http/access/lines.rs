@@ -9,6 +9,7 @@ use crate::http::problem::Away;
 pub(super) struct Lines {
     refusals: LogThrottle,
     postgres_away: LogThrottle,
+    postgres_slow: LogThrottle,
     redis_away: LogThrottle,
 }
 
@@ -25,15 +26,16 @@ impl Lines {
 
     /// Counts a request that was answered 503 because a server is away.
     pub(super) fn away(&self, away: &Away) {
-        let (server, error, line) = match away {
-            Away::Postgres(error) => ("Postgres", error, &self.postgres_away),
-            Away::Redis(error) => ("Redis", error, &self.redis_away),
+        let (what, error, line) = match away {
+            Away::Postgres(error) => ("Postgres is away", error, &self.postgres_away),
+            Away::SlowPostgres(error) => ("Postgres gave up a statement", error, &self.postgres_slow),
+            Away::Redis(error) => ("Redis is away", error, &self.redis_away),
         };
         if let Some(requests) = line.count() {
             tracing::warn!(
                 requests,
                 error,
-                "{server} is away: answered {requests} HTTP requests with 503 since the last such line"
+                "{what}: answered {requests} HTTP requests with 503 since the last such line"
             );
         }
     }
