@@ -70,7 +70,7 @@ async fn story(store: &Store, refund: Refund) -> anyhow::Result<Option<Story>> {
         status.note_reports(&reports);
         status
     });
-    Ok(Story::read(store, refund, &census, &measured, status.as_ref()).await?)
+    Ok(Story::read(store, refund, Ok(&census), &measured, status.as_ref()).await?)
 }
 
 fn list(found: &[Found], more: bool) -> String {

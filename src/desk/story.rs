@@ -94,11 +94,12 @@ pub struct Happening {
 }
 
 impl Story {
-    /// Reads the story of a refund. `census` is that of all channels; `status` is that of the refund's channel.
+    /// Reads the story of a refund. `census` is that of all channels, or says why there is none; `status` is that of the refund's
+    /// channel. Only the story of a refund that is ready needs them.
     pub async fn read(
         store: &Store,
         refund: Refund,
-        census: &[ChannelCensus],
+        census: Result<&[ChannelCensus], &str>,
         measured: &Measured,
         status: Option<&ChannelStatus>,
     ) -> Result<Option<Story>, StoreError> {
@@ -111,20 +112,25 @@ impl Story {
         let mut expected = None;
         if refund.state == State::Ready {
             let before = store.refunds_before(refund.id).await?;
-            let census = with_backlog(census, &refund, &before);
-            let prospects = Prospects::read(store, &census, measured).await?;
-            let (place, sent) = prospects.of_refund(&refund, &before, progress.now);
-            // What stops the channel is the reason, also where a forecast could be made.
-            let stopped = status.and_then(ChannelStatus::why_stopped);
-            let sent = stopped.map_or_else(|| sent.map_err(str::to_owned), Err);
-            expected = Some((place, sent));
+            expected = Some(match census {
+                Ok(census) => {
+                    let census = with_backlog(census, &refund, &before);
+                    let prospects = Prospects::read(store, &census, measured).await?;
+                    let (place, sent) = prospects.of_refund(&refund, &before, progress.now);
+                    // What stops the channel is the reason, also where a forecast could be made.
+                    let stopped = status.and_then(ChannelStatus::why_stopped);
+                    (place, stopped.map_or_else(|| sent.map_err(str::to_owned), Err))
+                }
+                Err(why) => (1 + before.iter().map(|(_, count)| count).sum::<u64>(), Err(why.to_owned())),
+            });
         }
-        let channel = census.iter().find(|channel| channel.channel == refund.channel);
+        let uncounted = census.err();
+        let channel = census.unwrap_or_default().iter().find(|channel| channel.channel == refund.channel);
         let (place, sent) = expected.unzip();
         let (after, why_none) = sent.map_or((None, None), |sent| (sent.clone().ok(), sent.err()));
         let backlog = channel.and_then(|channel| channel.counts.get(&State::Ready).copied());
         Ok(Some(Story {
-            waits_for: awaited(&refund, &progress, &evidence, status, place),
+            waits_for: awaited(&refund, &progress, &evidence, status.ok_or(uncounted), place),
             of: place.map(|place| backlog.unwrap_or(place).max(place)),
             place,
             expected_at: after.and_then(|after| whole_second(progress.now.checked_add(after).ok()?)),
@@ -164,7 +170,7 @@ fn awaited(
     refund: &Refund,
     progress: &RefundProgress,
     evidence: &[Evidence],
-    channel: Option<&ChannelStatus>,
+    channel: Result<&ChannelStatus, Option<&str>>,
     place: Option<u64>,
 ) -> Option<Awaited> {
     let step = |what, text: String, until| Some(Awaited { what, text, until });
@@ -199,8 +205,14 @@ fn awaited(
                 };
                 return step(what, format!("{why} is due at {:.0}", refund.due_at), Some(refund.due_at));
             }
-            let Some(channel) = channel.filter(|channel| !channel.run_by.is_empty()) else {
-                return step(WaitsFor::Node, format!("no living node runs channel `{name}`"), None);
+            let before = counted(place.map_or(0, |place| place.saturating_sub(1)), "refund");
+            let channel = match channel {
+                Ok(channel) if !channel.run_by.is_empty() => channel,
+                Err(Some(why)) => {
+                    let text = format!("{before} of channel `{name}` before it; {why}");
+                    return step(WaitsFor::Place, text, None);
+                }
+                _ => return step(WaitsFor::Node, format!("no living node runs channel `{name}`"), None),
             };
             if !channel.suspensions.is_empty() {
                 // The refund goes when the last of them ends.
@@ -208,18 +220,13 @@ fn awaited(
                 let until = ends.and_then(|ends| ends.into_iter().max());
                 return step(WaitsFor::Suspension, channel.suspension_sentences().join("; "), until);
             }
-            let before = place.map_or(0, |place| place.saturating_sub(1));
             let why = match (channel.outage, channel.binds, &channel.binds_limit) {
                 (Some(outage), ..) => format!("; {outage}"),
                 (None, Binds::Nothing, _) => String::new(),
                 (None, binds, Some(limit)) => format!("; {} `{limit}` binds the channel", binds.as_str()),
                 (None, binds, None) => format!("; `{}` binds the channel", binds.as_str()),
             };
-            step(
-                WaitsFor::Place,
-                format!("{} of channel `{name}` before it{why}", counted(before, "refund")),
-                None,
-            )
+            step(WaitsFor::Place, format!("{before} of channel `{name}` before it{why}"), None)
         }
     }
 }

@@ -163,6 +163,11 @@ impl CensusCache {
     }
 }
 
+/// That there are no counts, and why, for people.
+pub(super) fn uncounted(problem: &Problem) -> String {
+    format!("the counts are not known: {}", problem.detail)
+}
+
 /// How long to rest after a count that took `took` and ended like this. `nodes` counted at the last good count, if there was one.
 fn rest_after_try(tried: &Result<(), CountFailure>, took: Duration, nodes: Option<usize>) -> Duration {
     match (tried, nodes) {

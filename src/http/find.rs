@@ -1,16 +1,20 @@
 //! Finds a refund by any of its names and tells its story.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{self, Query};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 
+use super::census::uncounted;
 use super::{Api, Json, Problem, Who, channels};
 use crate::desk::channel::ChannelStatus;
 use crate::desk::forecasts::Measured;
 use crate::desk::story::Story;
-use crate::refund::Refund;
 use crate::refund::draft::FieldError;
+use crate::refund::{Refund, State};
 use crate::store::{ChannelCensus, Found, FoundRefunds};
 
 /// The most refunds of an answer. Only a payment ref can have more.
@@ -18,7 +22,10 @@ const MOST: u32 = 100;
 /// No name is longer.
 const MOST_CHARACTERS: usize = 200;
 /// How long a person waits for the counts of the channels.
-const MOST_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const MOST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The census, or why there is none.
+pub(super) type CensusRead = Result<Arc<Vec<ChannelCensus>>, Problem>;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,7 +52,7 @@ struct Match {
 
 /// `GET /v1/refunds/find`.
 pub(super) async fn find(
-    State(api): State<Api>,
+    extract::State(api): extract::State<Api>,
     who: Who,
     query: Result<Query<FindQuery>, QueryRejection>,
 ) -> Result<Json<FindAnswer>, Problem> {
@@ -61,7 +68,7 @@ pub(super) async fn find(
     }
     let story = match found.as_slice() {
         [Found { refund, .. }] => {
-            let census = api.census.now(&api, MOST_PATIENCE).await?;
+            let census = census_for(&api, refund, MOST_PATIENCE).await;
             let (api_of_read, refund) = (api.clone(), refund.clone());
             let read = async move { story(&api_of_read, refund, &census).await };
             api.lists.place(&who).await.run(read).await?
@@ -80,13 +87,16 @@ pub(super) async fn named(api: &Api, who: &Who, name: String, most: u32) -> Resu
     api.lists.place(who).await.run(read).await
 }
 
-/// The story of a refund, with what this node knows of its channel.
-pub(super) async fn story(
-    api: &Api,
-    refund: Refund,
-    census: &[ChannelCensus],
-) -> Result<Option<Story>, Problem> {
-    let of_channel = census.iter().find(|channel| channel.channel == refund.channel);
+/// The census, for the story of this refund. Only one that is ready has a place and a forecast.
+pub(super) async fn census_for(api: &Api, refund: &Refund, patience: Duration) -> CensusRead {
+    if refund.state == State::Ready { api.census.now(api, patience).await } else { Ok(Arc::default()) }
+}
+
+/// The story of a refund, with what this node knows of its channel. Without counts it lacks the forecast.
+pub(super) async fn story(api: &Api, refund: Refund, census: &CensusRead) -> Result<Option<Story>, Problem> {
+    let why_none = census.as_ref().err().map(uncounted).unwrap_or_default();
+    let census = census.as_ref().map(|census| census.as_slice()).map_err(|_| why_none.as_str());
+    let of_channel = census.unwrap_or_default().iter().find(|channel| channel.channel == refund.channel);
     let status: Option<ChannelStatus> = channels::statuses(&api.node, of_channel.into_iter()).pop();
     let measured = Measured::of_reports([&api.node.status_report.report(None)]);
     Ok(Story::read(&api.node.store, refund, census, &measured, status.as_ref()).await?)

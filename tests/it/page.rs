@@ -12,6 +12,7 @@ mod quick;
 mod stage;
 mod stale;
 mod steer;
+mod uncounted;
 mod words;
 
 use hyper::Method;

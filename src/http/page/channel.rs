@@ -10,6 +10,7 @@ use maud::{Markup, html};
 mod minutes;
 mod spans;
 
+use super::super::census::uncounted;
 use super::super::channels::statuses;
 use super::super::named_channel::{in_path, known, no_such_channel};
 use super::super::query::Parameters;
@@ -38,7 +39,10 @@ pub(in crate::http) async fn show(
     Parameters(said): Parameters<Said>,
 ) -> Result<Response, Problem> {
     let name = known(&who, &in_path(name)?)?;
-    let census = api.census.now(&api, patience(api.census.has_value())).await?;
+    let census = match api.census.now(&api, patience(api.census.has_value())).await {
+        Ok(census) => census,
+        Err(problem) => return without_counts(&api, &who, &key, name.as_str(), &said, &problem).await,
+    };
     let no_such_channel = || no_such_channel(name.as_str());
     let census = census.iter().find(|one| one.channel == name.as_str()).ok_or_else(no_such_channel)?;
     let suspensions = &census.suspensions;
@@ -98,6 +102,34 @@ pub(in crate::http) async fn show(
         }
     };
     Ok(key.keep(Page::new(Tab::Channels, format!("Channel {name}"), &who, body).every(2)))
+}
+
+/// The page while counting fails. What suspends the channel, and the forms that pause and resume it, need no counts.
+async fn without_counts(
+    api: &Api,
+    who: &Who,
+    key: &FormKey,
+    name: &str,
+    said: &Said,
+    problem: &Problem,
+) -> Result<Response, Problem> {
+    if !api.node.store.is_channel(name).await? {
+        return Err(no_such_channel(name));
+    }
+    let suspensions = api.node.store.suspensions_of(Some(name)).await?;
+    let notice = notice(api, said, Some(name), &suspensions).await?;
+    let pause = suspensions.iter().find(|one| one.by == SuspendedBy::Person);
+    let body = html! {
+        div.title {
+            h1 { "Channel " (name) }
+            @if who.may(CallerScope::Operate) { div #steer data-live { (pause_form(who, key, name, pause)) } }
+        }
+        div #said data-live { @if let Some(notice) = &notice { (notice) } }
+        div #standing data-live { p.notice { (foreign(&uncounted(problem))) } }
+        div #controls data-live { (controls(who, key, name, &suspensions)) }
+        p { a href={ "/events?channel=" (name) } { "All events of the channel, also those of its refunds" } }
+    };
+    Ok(key.keep(Page::new(Tab::Channels, format!("Channel {name}"), who, body).every(2)))
 }
 
 fn facts(status: &ChannelStatus) -> Markup {

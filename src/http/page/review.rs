@@ -9,6 +9,7 @@ use axum::response::Response;
 use jiff::Timestamp;
 use maud::{Markup, html};
 
+use super::super::census::uncounted;
 use super::super::named_channel::in_filter;
 use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
@@ -46,7 +47,9 @@ pub(in crate::http) async fn show(
     let channel = in_filter(&api, &who, &query.channel).await?;
     let filter =
         ReviewFilter { channel, channels: who.channels(), after: query.after().map(RefundId), most: MOST };
-    let census = api.census.read(&api.node, patience(api.census.has_value())).await?;
+    // The refunds and their forms need no counts.
+    let counted = api.census.read(&api.node, patience(api.census.has_value())).await;
+    let census = counted.as_ref().map(|census| census.as_slice()).unwrap_or_default();
     let waiting: Vec<(&str, u64)> = census
         .iter()
         .filter(|one| who.has_channel(&one.channel))
@@ -76,7 +79,8 @@ pub(in crate::http) async fn show(
     let body = html! {
         h1 { "Review" }
         div #waiting-now data-live {
-            p { strong { (count(all, "refund")) } " in " (count(waiting.len() as u64, "channel")) @if all == 1 { " waits" } @else { " wait" } " for a person." }
+            @if let Err(problem) = &counted { p.notice { (foreign(&uncounted(problem))) } }
+            @else { p { strong { (count(all, "refund")) } " in " (count(waiting.len() as u64, "channel")) @if all == 1 { " waits" } @else { " wait" } " for a person." } }
             @if proposed > 0 {
                 p.notice {
                     strong { (count(proposed, "decision")) } " wait" @if proposed == 1 { "s" } " for a second person. "
@@ -87,7 +91,7 @@ pub(in crate::http) async fn show(
         (news("refund"))
         (filter_form(&query.channel, &waiting))
         @if refunds.is_empty() {
-            p.empty { @if all == 0 { "Nothing waits for a person." } @else { "No more refunds in this list." } }
+            p.empty { @if all == 0 && counted.is_ok() { "Nothing waits for a person." } @else { "No more refunds in this list." } }
         } @else if who.may(CallerScope::Review) {
             // A browser that goes back would choose the refunds at the old places, which may be other refunds by now.
             form #decisions.sides method="post" action="/review" autocomplete="off" {

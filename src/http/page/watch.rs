@@ -128,8 +128,11 @@ impl Watch {
 
     /// The story of a refund.
     pub(super) async fn story(&self, api: &Api, refund: &Refund) -> Result<Arc<StoryRead>, Problem> {
-        let census = api.census.now(api, patience(api.census.has_value())).await?;
-        let suspended = suspensions_of(&census, refund.channel.as_str());
+        let census = find::census_for(api, refund, patience(api.census.has_value())).await;
+        let suspended = match &census {
+            Ok(census) => suspensions_of(census, refund.channel.as_str()),
+            Err(_) => "not counted".to_owned(),
+        };
         let key = format!("{}@{} {suspended}", refund.id, refund.version);
         let shared = self.stories.named(&key, &self.one_at_a_time);
         let watched = self.watched();
@@ -247,7 +250,7 @@ fn suspensions_of(census: &[ChannelCensus], channel: &str) -> String {
     all.map(told).collect::<Vec<_>>().concat()
 }
 
-async fn read_story(api: &Api, refund: Refund, census: &[ChannelCensus]) -> Result<StoryRead, Problem> {
+async fn read_story(api: &Api, refund: Refund, census: &find::CensusRead) -> Result<StoryRead, Problem> {
     let (from, to) = (Some(refund.created_at), refund.settled_at);
     let filter = EventFilter { from, to, limit: EVENTS, ..of_channel(&refund.channel) };
     let events = api.node.store.events(&filter).await?.events;

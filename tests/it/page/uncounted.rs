@@ -1,0 +1,43 @@
+//! The pages while counting fails: what a person does at such a time needs no counts.
+
+use refundd::refund::State;
+use serde_json::json;
+
+use super::see;
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode, until};
+
+#[tokio::test]
+async fn while_counting_fails_everything_can_be_stopped_and_every_refund_is_shown_with_its_forms() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.pause("acme", "bank closes", "ann").await;
+    scratch.insert("acme", "R-", 2).await;
+    scratch.to_review("refund_ref = 'R-2'").await;
+    until("one waits for a person", async || scratch.count(State::Review).await == 1).await;
+    scratch.sql("alter function refundd.counts() rename to counts_elsewhere").await;
+    for (path, shown) in [
+        ("/", vec!["action=\"/pause\"", "href=\"/channels/acme\"", "is suspended"]),
+        (
+            "/channels/acme",
+            vec!["action=\"/channels/acme/pause\"", "action=\"/channels/acme/resume\"", "bank closes"],
+        ),
+        ("/review", vec!["action=\"/review\"", "R-2"]),
+        ("/refunds/1", vec!["action=\"/refunds/1/cancel\"", "Waits for"]),
+        ("/refunds/2", vec!["a person, who decides"]),
+    ] {
+        let page = see(&node, path).await;
+        assert_eq!(page.status, 200, "{path}: {page:?}");
+        for words in shown {
+            assert!(page.text.contains(words), "{path} lacks {words}: {}", page.text);
+        }
+        let is_said = page.text.contains("the counts are not known: ");
+        assert_eq!(is_said, path != "/refunds/2", "{path}: {}", page.text);
+    }
+    let found = node.get("/v1/refunds/find?q=R-1").await.json();
+    assert_eq!(found["story"]["expected_at"], json!(null), "{found}");
+    let why = found["story"]["no_forecast_because"].as_str().unwrap_or_default();
+    assert!(why.starts_with("the counts are not known: "), "{found}");
+    scratch.sql("alter function refundd.counts_elsewhere() rename to counts").await;
+    node.stop().await;
+}
