@@ -100,9 +100,9 @@ async fn no_permit_of_a_stricter_rule_is_spent_when_the_nodes_own_rule_is_used_u
     assert_eq!(scratch.number("select count(*) from refundd.permits").await, 10);
 }
 
-/// The scripts of the limits, without a verb.
-fn with_limits(verb: &str) -> redis::Script {
-    let parts = [
+/// The scripts of the limits, with this verb.
+fn with_limits(verb: &str) -> String {
+    [
         include_str!("../../../src/bucket/lua/prelude.lua"),
         include_str!("../../../src/limiter/lua/rule.lua"),
         include_str!("../../../src/limiter/lua/fixed_window.lua"),
@@ -111,15 +111,17 @@ fn with_limits(verb: &str) -> redis::Script {
         include_str!("../../../src/limiter/lua/sliding_window.lua"),
         include_str!("../../../src/limiter/lua/token_bucket.lua"),
         verb,
-    ];
-    redis::Script::new(&parts.concat())
+    ]
+    .concat()
 }
+
+const IS_STRICTER: &str = "return is_stricter(read_rule(ARGV[1]), read_rule(ARGV[2])) and 1 or 0";
 
 #[tokio::test]
 async fn postgres_and_the_scripts_agree_which_of_two_rules_is_stricter() {
     let scratch = Scratch::new().await;
     let mut redis = scratch.redis().await;
-    let script = with_limits("return is_stricter(read_rule(ARGV[1]), read_rule(ARGV[2])) and 1 or 0");
+    let script = redis::Script::new(&with_limits(IS_STRICTER));
     let mut stricter = 0;
     for a in RULES {
         for b in RULES {
@@ -137,7 +139,7 @@ async fn postgres_and_the_scripts_agree_which_of_two_rules_is_stricter() {
 async fn the_scripts_compare_texts_byte_by_byte_as_postgres_does() {
     let scratch = Scratch::new().await;
     let mut redis = scratch.redis().await;
-    let script = with_limits("return comes_before(ARGV[1], ARGV[2]) and 1 or 0");
+    let script = redis::Script::new(&with_limits("return comes_before(ARGV[1], ARGV[2]) and 1 or 0"));
     let texts = ["", "10}", "100}", "10,", "a", "A", "b", "B", "ab", "a b", "é", "z", "_", "\u{10ffff}"];
     for a in texts {
         for b in texts {
@@ -146,5 +148,27 @@ async fn the_scripts_compare_texts_byte_by_byte_as_postgres_does() {
             assert_eq!(scratch.number(&by_sql).await, by_lua, "{a:?} beside {b:?}");
             assert_eq!(i64::from(a < b), by_lua, "{a:?} beside {b:?}");
         }
+    }
+}
+
+/// `<` would compare by the locale of Redis's process, and the Redis of the tests has locale "C", in which that is the same. So the
+/// test turns `comes_before` round, and the answer must turn with it.
+#[tokio::test]
+async fn of_two_rules_that_differ_in_their_texts_alone_the_scripts_ask_comes_before() {
+    let scratch = Scratch::new().await;
+    let mut redis = scratch.redis().await;
+    let begins = "local function comes_before(a, b)\n";
+    let as_it_is = with_limits(IS_STRICTER);
+    assert_eq!(as_it_is.matches(begins).count(), 1);
+    let turned = as_it_is.replace(begins, &format!("{begins}    do return b < a end\n"));
+    let spaced = RULES[1].replacen(':', ": ", 1);
+    for (script, answers) in [(as_it_is, [1, 0]), (turned, [0, 1])] {
+        let script = redis::Script::new(&script);
+        let mut said = Vec::new();
+        for (a, b) in [(spaced.as_str(), RULES[1]), (RULES[1], spaced.as_str())] {
+            let is_stricter: i64 = script.arg(a).arg(b).invoke_async(&mut redis).await.unwrap();
+            said.push(is_stricter);
+        }
+        assert_eq!(said, answers);
     }
 }
