@@ -1,5 +1,7 @@
 //! `POST /v1/channels/{name}/move`: for callers with both channels, and with the results that `refundd move` prints.
 
+use refundd::refund::{RefundId, State};
+use refundd::store::{Decided, Decision};
 use serde_json::{Value, json};
 
 use super::{CallerTables, TWO_CHANNELS, get, post};
@@ -106,16 +108,37 @@ async fn the_new_channel_shows_no_message_and_no_permit_of_the_bank_before_the_m
     let both = callers.caller("both", "may = [\"look\", \"operate\"]\nchannels = [\"acme\", \"other\"]");
     let new = callers.caller("new", "may = [\"look\"]\nchannels = [\"other\"]");
     let node = callers.node(&scratch).await;
-    scratch.insert("acme", "R-", 1).await;
+    scratch.insert("acme", "R-", 2).await;
     scratch.sql("update refundd.refunds set lease_epoch = 1, attempts = 1").await;
     let unsent =
         "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, permit, outcome, moved_to, code, message)
-         values (1, 'acme', 'send', 1, 1, 'a#1', 'secret-limit@1#1', 'not_executed', 'ready', 'not_sent', 'connect to 10.9.8.7: refused')";
+         select id, 'acme', 'send', 1, 1, 'a#1', 'secret-limit@1#1', 'not_executed', 'ready', 'not_sent', 'connect to 10.9.8.7: refused'
+           from refundd.refunds";
     scratch.sql(unsent).await;
-    let order = json!({ "to": "other", "refund_refs": ["R-1"], "reason": "its bank is away" });
+    let order = json!({ "to": "other", "refund_refs": ["R-1", "R-2"], "reason": "its bank is away" });
     let moved = post(&node, &both, "/v1/channels/acme/move", &order).await.json();
-    assert_eq!(moved["moved"], 1, "{moved}");
-    for path in ["/v1/refunds/1/attempts", "/v1/refunds/find?q=R-1", "/refunds/1"] {
+    assert_eq!(moved["moved"], 2, "{moved}");
+    // The second one waits for a person, and a decision about it for a second person.
+    for step in [
+        "state = 'sending', attempts = 2, lease_epoch = 2, lease_node = 'a', lease_until = now() + interval '1 hour', first_sent_at = now()",
+        "state = 'review', lease_node = null, lease_until = null",
+    ] {
+        scratch.sql(&format!("update refundd.refunds set {step} where refund_ref = 'R-2'")).await;
+    }
+    let id = RefundId(scratch.number("select id from refundd.refunds where refund_ref = 'R-2'").await);
+    let seen = scratch.store.refund(id).await.unwrap().map(|refund| refund.version);
+    let again = Decision {
+        id,
+        seen,
+        next: State::Ready,
+        not_executed: true,
+        why: "it has no such refund",
+        who: "ann",
+    };
+    let decided = scratch.store.decide(&again).await.unwrap();
+    assert!(matches!(decided, Decided::Proposed(..)), "{decided:?}");
+    let paths = ["/v1/refunds/1/attempts", "/v1/refunds/find?q=R-1", "/refunds/1", "/review", "/approvals"];
+    for path in paths {
         for (token, sees) in [(&both, true), (&new, false)] {
             let answer = get(&node, token, path).await;
             assert_eq!(answer.status, 200, "{path}: {answer:?}");
