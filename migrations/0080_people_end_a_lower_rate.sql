@@ -69,3 +69,10 @@ begin
     end if;
     return null;
 end $$;
+
+-- As before (migration 0046), and the end of a lower rate alone changes `cooling_ended_at` and not `cool_until`.
+create or replace trigger channels_changed_are_events after update on refundd.channels
+    for each row when ((old.settings, old.retired_at, old.paused_at, old.pause_until, old.pause_reason, old.paused_by, old.cool_until, old.cooling_ended_at, old.refusals < 5)
+                       is distinct from
+                       (new.settings, new.retired_at, new.paused_at, new.pause_until, new.pause_reason, new.paused_by, new.cool_until, new.cooling_ended_at, new.refusals < 5))
+    execute function refundd.channels_write_events();
