@@ -3,8 +3,8 @@
 use refundd::store::{Locked, ReservedShare, Store};
 use sqlx::{Connection, Executor, PgConnection};
 
-use super::shares::many;
-use crate::harness::Scratch;
+use super::shares::{many, now_us};
+use crate::harness::{Scratch, until};
 use crate::roles::make_producers;
 
 /// What a node writes about a limit that it counts by shares.
@@ -54,8 +54,25 @@ async fn the_first_reservation_of_a_limit_waits_for_another_first_one() {
         assert!(waited.as_ref().is_err_and(refundd::store::StoreError::is_a_lock), "{other}: {waited:?}");
         transaction.execute("rollback").await.unwrap();
     }
-    // Once the other one is over, its share counts.
-    scratch.sql(reserves).await;
+    // Once the other one is over, its share counts. The clock is read after the wait: with an earlier time, a share that the other one
+    // reserved meanwhile would look like one of the future.
+    let mut first = scratch.connect().await;
+    for statement in ["begin", reserves] {
+        first.execute(statement).await.unwrap();
+    }
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    let ends = async {
+        until("the second one waits", async || scratch.number(waits).await == 1).await;
+        let ended_us = now_us(&scratch).await;
+        first.execute("commit").await.unwrap();
+        ended_us
+    };
+    let second = reserves.replace("b#1", "c#1");
+    let (_, ended_us) = tokio::join!(scratch.sql(&second), ends);
+    let seen =
+        "select (extract(epoch from seen_at) * 1000000)::bigint from refundd.share_rules where node = 'c#1'";
+    let seen_us = scratch.number(seen).await;
+    assert!(seen_us > ended_us, "{seen_us}: the first one ended after {ended_us}");
     let reserved = scratch.store.reserve_shares(&limits, "a#1", Locked::Wait).await.unwrap();
     assert!(matches!(reserved[..], [Some(ReservedShare::CountedOtherwise(_))]), "{reserved:?}");
 }

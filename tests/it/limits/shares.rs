@@ -32,7 +32,7 @@ async fn overruled(node: &TestNode) -> String {
 }
 
 /// Postgres's time, in microseconds.
-async fn now_us(scratch: &Scratch) -> i64 {
+pub(super) async fn now_us(scratch: &Scratch) -> i64 {
     scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await
 }
 
