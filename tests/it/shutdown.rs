@@ -29,19 +29,26 @@ async fn stopping_waits_for_the_calls_in_flight_and_settles_them() {
 #[tokio::test]
 async fn a_call_that_began_before_a_reload_lowered_its_time_out_is_waited_for_as_well() {
     let scratch = Scratch::new().await;
-    // Longer than a stop waits under the new time-outs.
-    scratch.bank.then("acme", Step::pays().after(Duration::from_secs(8)));
-    let mut node = NodeProcess::start(&scratch, "a", UNLIMITED);
+    // Longer than a stop waits under the new time-outs, and much shorter than under the old ones.
+    scratch.bank.then("acme", Step::pays().after(Duration::from_secs(15)));
+    let patient = UNLIMITED.replace("timeout = \"10s\"\nconnect", "timeout = \"30s\"\nconnect");
+    let mut node = NodeProcess::start(&scratch, "a", &patient);
     scratch.insert("acme", "R-", 1).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
+    let arrived = Instant::now();
     let impatient = UNLIMITED.replace("timeout = \"10s\"\nconnect", "timeout = \"1s\"\nconnect");
     node.rewrite(&scratch.file("a", &impatient));
     node.signal(Signal::HUP);
     node.wait_for_line("Configuration read again and in force: channel.acme changed");
     node.signal(Signal::TERM);
+    // Later, the answer would come before a stop under the new time-outs gives the call up.
+    assert!(arrived.elapsed() < Duration::from_secs(8), "the reload took {:?}", arrived.elapsed());
     assert!(node.wait().success());
     let counts = scratch.counts().await;
     assert_eq!(counts.get(&State::Succeeded), Some(&1), "{counts:?}");
+    // A stop that gives a call up still waits for the settler, for 20 s. An answer in this time is written as well.
+    let log = node.log();
+    assert!(!log.iter().any(|line| line.contains("Stopped waiting for calls")), "{log:#?}");
 }
 
 #[tokio::test]
