@@ -1,5 +1,6 @@
 //! Refunds that another transaction holds or is about to save, and refunds that wait for a slow commit.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -31,7 +32,13 @@ async fn cancellations_of_refunds_that_somebody_holds_leave_connections_to_the_c
     let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
                       and query like '%refundd.cancel(%'";
     let cancel = async |id: i32| node.post(&format!("/v1/refunds/{id}/cancel"), &json!({})).await.status;
-    let cancels = join_all((1..=50).map(|id| Box::pin(cancel(id))));
+    // They never end: a call that found no place in time is answered 503, and its caller asks again.
+    let cancels = join_all((1..=50).map(async |id| {
+        loop {
+            let status = Box::pin(cancel(id)).await;
+            assert_ne!(status, 200, "somebody holds the refund");
+        }
+    }));
     let others = async {
         until("cancellations wait for the lock", async || scratch.number(waiting).await >= MOST_CANCELS)
             .await;
@@ -45,7 +52,7 @@ async fn cancellations_of_refunds_that_somebody_holds_leave_connections_to_the_c
         most
     };
     let most = tokio::select! {
-        statuses = cancels => panic!("answered {statuses:?} before the other one was settled"),
+        _ = cancels => unreachable!(),
         most = others => most,
     };
     assert!(most <= MOST_CANCELS, "{most} cancellations wait on a connection each");
@@ -111,6 +118,9 @@ async fn a_batch_with_many_refs_that_somebody_holds_is_answered_soon() {
     node.stop().await;
 }
 
+/// A second is long for a node to see that a caller has left.
+const SEES_A_HANG_UP: Duration = Duration::from_secs(1);
+
 #[tokio::test]
 async fn a_refund_whose_caller_hangs_up_before_its_commit_begins_is_not_saved() {
     let scratch = Scratch::new().await;
@@ -118,22 +128,43 @@ async fn a_refund_whose_caller_hangs_up_before_its_commit_begins_is_not_saved() 
     for statement in [
         "create function public.takes_long() returns trigger language plpgsql as $$ begin perform pg_sleep(2.5); return new; end $$",
         "create trigger takes_long before insert on refundd.refunds for each row
-           when (new.refund_ref = 'R-first') execute function public.takes_long()",
+           when (new.refund_ref like 'R-first-%') execute function public.takes_long()",
     ] {
         scratch.sql(statement).await;
     }
     let save = async |refund_ref: &str| node.post("/v1/refunds", &refund(refund_ref, "acme")).await.status;
-    // While the first one is saved, the others gather for the next commit.
-    let others = async {
-        let sleeps = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()";
-        until("the first is being saved", async || scratch.number(sleeps).await == 1).await;
-        let answer = timeout(Duration::from_millis(300), save("R-hung-up")).await;
-        assert!(answer.is_err(), "{answer:?}");
-        save("R-last").await
-    };
-    let (first, last) = tokio::join!(save("R-first"), others);
-    assert_eq!([first, last].map(|status| status.as_u16()), [201, 201]);
-    let refs = "select string_agg(refund_ref, ' ' order by refund_ref) from refundd.refunds";
-    assert_eq!(scratch.text(refs).await, "R-first R-last");
+    // On a busy machine the first one may be saved before the node sees that the caller has left. Then other refunds try it again.
+    let mut saw_it = false;
+    for scene in 1..=3 {
+        let [first, hung_up, last] = ["first", "hung-up", "last"].map(|name| format!("R-{name}-{scene}"));
+        let first_ended = Cell::new(None);
+        let first_one = async {
+            let status = save(&first).await;
+            first_ended.set(Some(Instant::now()));
+            status
+        };
+        // While the first one is saved, the others gather for the next commit.
+        let others = async {
+            let sleeps = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()";
+            until("the first is being saved", async || {
+                scratch.number(sleeps).await == 1 || first_ended.get().is_some()
+            })
+            .await;
+            let answer = timeout(Duration::from_millis(300), save(&hung_up)).await;
+            let left = answer.is_err().then(Instant::now);
+            (left, save(&last).await)
+        };
+        let (status, (left, last_status)) = tokio::join!(first_one, others);
+        let times = left.zip(first_ended.get());
+        saw_it = status == 201 && times.is_some_and(|(left, ended)| left + SEES_A_HANG_UP < ended);
+        if saw_it {
+            assert_eq!(last_status, 201);
+            let refs = "select string_agg(refund_ref, ' ' order by refund_ref) from refundd.refunds";
+            let of_scene = format!("{refs} where refund_ref like 'R-%-{scene}'");
+            assert_eq!(scratch.text(&of_scene).await, format!("{first} {last}"));
+            break;
+        }
+    }
+    assert!(saw_it, "this machine is too slow: three times the first one was saved too early or not at all");
     node.stop().await;
 }
