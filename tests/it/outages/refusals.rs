@@ -13,9 +13,14 @@ use crate::harness::{Scratch, TestNode, until, within};
 const ROW: &str = "select channel from refundd.channels where channel = 'acme' for update";
 /// Nodes can read the suspensions, and write none.
 const TABLE: &str = "lock table refundd.suspensions in share mode";
+/// When the write of a refusal began that waits for a lock now, in microseconds since 1970; 0 if none waits.
+const WRITE_WAITS_SINCE: &str = "
+    select coalesce(max((extract(epoch from query_start) * 1000000)::bigint), 0) from pg_stat_activity
+     where datname = current_database() and wait_event_type = 'Lock'
+       and (query like '-- refused:%' or query like '%insert into refundd.suspensions as s %')";
 
-/// The node's first request is refused like this while another session holds `lock`. Then more refunds wait, for longer
-/// than a statement waits for a lock. Answers the node, and the session with its open transaction.
+/// The node's first request is refused like this while another session holds `lock`. Then more refunds wait until
+/// the node writes the refusal for the second time. Answers the node, and the session with its open transaction.
 async fn refused_under(scratch: &Scratch, lock: &'static str, refusal: Step) -> (TestNode, PgConnection) {
     let under_way = answered_under(scratch, &limited(), lock, refusal).await;
     assert_eq!(scratch.bank.look(|l| l.all().len()), 1, "only the request that was refused");
@@ -41,7 +46,14 @@ async fn answered_under(
     scratch.insert("acme", "R-", 1).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
     scratch.insert("acme", "S-", 20).await;
-    tokio::time::sleep(SECOND * 8).await; // the first try to write the refusal has failed by then
+    // The first try to write it has failed once the second one waits.
+    let mut first = 0;
+    until("the node writes the refusal", async || {
+        first = scratch.number(WRITE_WAITS_SINCE).await;
+        first > 0
+    })
+    .await;
+    until("it tries again", async || scratch.number(WRITE_WAITS_SINCE).await > first).await;
     (node, holder)
 }
 

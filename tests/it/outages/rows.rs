@@ -7,14 +7,19 @@ use refundd::refund::State;
 use sqlx::{Connection, Executor};
 
 use super::{SECOND, limited};
-use crate::harness::{Scratch, TestNode, within};
+use crate::harness::{Scratch, TestNode, until, within};
 
-/// A node that has sent R-1 to a bank that answers after three seconds.
+/// How many commits of outcomes wait for a lock.
+const SETTLES_THAT_WAIT: &str = "
+    select count(*) from pg_stat_activity
+     where datname = current_database() and wait_event_type = 'Lock' and query like '-- settle:%'";
+
+/// A node that has sent R-1 to a bank that answers after six seconds.
 async fn one_under_way() -> (Scratch, TestNode) {
     let scratch = Scratch::new().await;
     let patient = limited().replace("timeout = \"2s\"", "timeout = \"20s\"\nlease = \"60s\"");
     let node = TestNode::start(&scratch, "a", &patient).await;
-    scratch.bank.next_for("acme", "R-1", [Step::pays().after(SECOND * 3)]);
+    scratch.bank.next_for("acme", "R-1", [Step::pays().after(SECOND * 6)]);
     scratch.insert("acme", "R-", 1).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
     (scratch, node)
@@ -26,8 +31,7 @@ async fn a_row_that_somebody_holds_keeps_no_other_from_settling() {
     let mut holder = scratch.connect().await;
     let mut lock = holder.begin().await.unwrap();
     lock.execute("select id from refundd.refunds where refund_ref = 'R-1' for update").await.unwrap();
-    // Long enough for R-1's outcome to be in a batch that waits for its row.
-    tokio::time::sleep(SECOND * 4).await;
+    until("R-1's outcome waits", async || scratch.number(SETTLES_THAT_WAIT).await > 0).await;
     scratch.insert("acme", "S-", 200).await;
     within(Duration::from_secs(45), "the others are settled", async || {
         scratch.count(State::Succeeded).await == 200
@@ -64,7 +68,7 @@ async fn a_late_outcome_that_waits_for_the_count_of_ended_refunds_keeps_no_other
     }
     let mut lock = holder.begin().await.unwrap();
     lock.execute("select * from refundd.ended_until for update").await.unwrap();
-    tokio::time::sleep(SECOND * 3).await;
+    until("R-1's outcome waits", async || scratch.number(SETTLES_THAT_WAIT).await > 0).await;
     scratch.insert("acme", "S-", 200).await;
     within(Duration::from_secs(45), "the others are settled", async || {
         scratch.count(State::Succeeded).await == 200
