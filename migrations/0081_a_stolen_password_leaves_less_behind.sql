@@ -240,9 +240,38 @@ end $$;
 create or replace trigger clock_notes_are_possible before insert or update of redis_ahead on refundd.clock
     for each row when (new.redis_ahead is not null)
     execute function refundd.clock_notes_are_possible();
+-- Cuts the note that is there.
+update refundd.clock set redis_ahead = redis_ahead;
 
 comment on column refundd.clock_steps.step_by is 'How far the clock went too far; negative where it was set back. At most 200 years.';
 comment on column refundd.clock.redis_ahead is 'How far Redis''s clock was ahead of Postgres''s, cut at 100 years.';
 
-revoke execute on function refundd.suspensions_are_never_renamed, refundd.probes_are_short, refundd.clock_steps_are_possible,
+-- A time in the future here outlived the change of the password, too: refunds that were sent to an old address were not shown to a person,
+-- and an infinite time stopped all publishing. Nodes write now(). After a true step back these times lie ahead, and stay as they are.
+update refundd.channels set published_at = least(published_at, now()), address_since = least(address_since, now())
+ where published_at > now() + interval '1 day' or address_since > now() + interval '1 day';
+
+create or replace function refundd.channels_are_published_now() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    ahead text;
+begin
+    if tg_op = 'INSERT' or new.published_at is distinct from old.published_at then
+        ahead := case when new.published_at > clock_timestamp() + interval '1 minute' then 'published_at' end;
+    end if;
+    if ahead is null and (tg_op = 'INSERT' or new.address_since is distinct from old.address_since) then
+        ahead := case when new.address_since > clock_timestamp() + interval '1 minute' then 'address_since' end;
+    end if;
+    if ahead is not null then
+        raise exception 'a channel cannot have a time in the future in "%"', ahead
+            using errcode = 'check_violation', hint = 'Give now().',
+                  schema = 'refundd', table = 'channels', column = ahead, constraint = 'channels_are_published_now';
+    end if;
+    return new;
+end $$;
+
+create or replace trigger channels_are_published_now before insert or update of published_at, address_since on refundd.channels
+    for each row execute function refundd.channels_are_published_now();
+
+revoke execute on function refundd.channels_are_published_now, refundd.suspensions_are_never_renamed, refundd.probes_are_short, refundd.clock_steps_are_possible,
     refundd.clock_notes_are_possible from public;

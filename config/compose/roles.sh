@@ -7,6 +7,9 @@ said=$(psql --no-psqlrc --quiet --file "${CONFIG:-/config}/node-role.sql" 2>&1) 
     *"the schema is newer"*) ;;
     *)
         echo "$said" >&2
+        case $said in
+            *"the schema is older"*) echo "The image is older than this folder: docker compose up --build" >&2 ;;
+        esac
         exit 1
         ;;
 esac

@@ -1,7 +1,7 @@
 -- clock_stepped: writes a step of Postgres's clock.
 -- A step forward lengthens every present lease. A lease that began a moment after the step then lasts longer than
 -- necessary. A claim that waits for a lock now takes its lease from the new clock. A step forward puts off the ends of
--- people's pauses, too.
+-- people's pauses, too, up to the last day that a pause may end on: a far end must not stop the step from being written.
 -- :last_step        the number of the step before this one
 -- :witness          the clock that showed the step
 -- :redis_ahead_us   how far Redis's clock is ahead now, or null
@@ -15,10 +15,10 @@
         update refundd.refunds r set lease_until = r.lease_until + s.step_by
           from stepped s where r.state = 'sending' and s.step_by > interval '0'
     ), put_off as (
-        update refundd.channels c set pause_until = c.pause_until + f.step_by
+        update refundd.channels c set pause_until = least(c.pause_until + f.step_by, timestamptz '9998-12-31 00:00:00+00')
           from stepped f where c.paused_at is not null and c.pause_until is not null and f.step_by > interval '0'
     ), put_off_for_all as (
-        update refundd.suspensions p set until = p.until + f.step_by
+        update refundd.suspensions p set until = least(p.until + f.step_by, timestamptz '9998-12-31 00:00:00+00')
           from stepped f where p.channel = '*' and p.ended_at is null and p.until is not null and f.step_by > interval '0'
     ), noted as (
         update refundd.clock c

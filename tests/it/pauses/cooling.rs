@@ -125,7 +125,10 @@ async fn a_refusal_from_before_a_person_ended_the_cooling_does_not_bring_it_back
     assert_eq!(causes(&scratch).await, ["cooling"]);
     // The clock was set back since a person ended a cooling.
     scratch.sql("update refundd.channels set cooling_ended_at = now() + interval '1 hour'").await;
-    assert!(refused(Duration::ZERO).await.is_some(), "an end that is still to come says nothing of this refusal");
+    assert!(
+        refused(Duration::ZERO).await.is_some(),
+        "an end that is still to come says nothing of this refusal"
+    );
 }
 
 /// As under `100 per 1d`, after the pause that the refusal began.
