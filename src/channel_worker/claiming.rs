@@ -201,7 +201,11 @@ impl<W: Work> ChannelWorker<W> {
             self.refresh(channel, taken).await?;
         }
         if claimed.is_suspended {
-            // The channel was suspended a moment ago: read the suspensions before the next take.
+            // The channel was suspended a moment ago, or another node has the probe that this one reserved: read the suspensions
+            // before the next take.
+            if self.probe.take().is_some() {
+                self.node.suspensions.use_probe(&channel.name);
+            }
             self.node.read_suspensions().await?;
         }
         if claimed.clocks_apart {

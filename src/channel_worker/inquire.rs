@@ -255,7 +255,7 @@ impl InquiryAttempt {
                 }
                 Err(error) => {
                     // The commit may have happened although the call failed.
-                    again |= error.is_outage() && !error.is_too_slow();
+                    again |= error.is_away();
                     let is_kept =
                         inquired.answer.outcome.has_refund() && (error.is_outage() || error.is_a_lock());
                     let is_over = claim_times.claiming.elapsed() > channel.lease;

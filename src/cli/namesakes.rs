@@ -67,8 +67,9 @@ pub(super) async fn refuse_several(refs: &[String], store: &Store) -> anyhow::Re
     }
     if !is_clear {
         bail!(
-            "a ref of the command line is also the id of another refund. If you mean the refund with this ref, write the ref into a \
-             file: --file reads refs alone. Name any other refund by its own ref; nothing was changed"
+            "a ref of the command line is also the id or the request id of another refund. If you mean the refund with this ref, \
+             give the ref in a file, or by `--file -` on standard input: --file reads refs alone. Name any other refund by its \
+             own ref; nothing was changed"
         );
     }
     Ok(())

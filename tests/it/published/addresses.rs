@@ -1,10 +1,12 @@
 //! The addresses of banks after a failover that lost them: each refund keeps the place where it was sent.
 
+use std::time::Duration;
+
 use playground::PretendBank;
 use refundd::refund::State;
 
 use crate::dispatch::UNLIMITED;
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{Scratch, TestNode, until, within};
 
 /// As a failover does to a standby that had received none of these addresses.
 async fn lose_addresses(scratch: &Scratch, which: &str) {
@@ -44,7 +46,8 @@ async fn a_node_whose_row_went_back_adds_its_addresses_again_before_it_claims() 
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     lose_addresses(&scratch, "true").await;
     scratch.sql("update refundd.nodes set config_digest = 'of an older file'").await;
-    until("the address is known again", async || {
+    // The leading node would publish everything anew after 20 s.
+    within(Duration::from_secs(15), "the address is known again", async || {
         scratch.number("select count(*) from refundd.addresses").await == 1
     })
     .await;
