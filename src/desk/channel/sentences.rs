@@ -154,7 +154,7 @@ impl ChannelStatus {
     }
 
     /// What to say of its deadlines while no refund is counted as late. The count supposes the full rate of the limits, so it proves
-    /// nothing of a channel that sends more slowly, or that has no limits.
+    /// nothing of a channel that sends more slowly, that has no limits, or that something else binds.
     pub fn none_late(&self) -> String {
         let has_no_limits = || match self.limits.as_deref() {
             None => Some("its limits are not known here".to_owned()),
@@ -166,10 +166,17 @@ impl ChannelStatus {
             last.map(|until| format!("it is suspended until {until:.0}"))
         };
         let slowed = || self.slowed_to_percent.map(|percent| format!("it sends at {percent} % of its rate"));
-        let why = self.why_stopped().or_else(until).or_else(slowed).or_else(has_no_limits);
-        match why.filter(|_| self.backlog > 0) {
+        let bound = || {
+            let is_bound = matches!(self.binds, Binds::InFlight | Binds::Bank);
+            is_bound.then(|| format!("`{}` binds the channel, not its limits", self.binds.as_str()))
+        };
+        if self.backlog == 0 {
+            return "none: no refund is ready".to_owned();
+        }
+        let why = self.why_stopped().or_else(until).or_else(slowed).or_else(has_no_limits).or_else(bound);
+        match why {
             Some(why) => format!("not forecast: {why}"),
-            None => "no refund will miss its deadline".to_owned(),
+            None => "none at the full rate of its limits".to_owned(),
         }
     }
 

@@ -244,7 +244,7 @@ fn deadlines_are_promised_only_to_a_channel_that_goes_at_the_full_rate_of_its_li
         status
     };
     let suspended = |by| ChannelCensus { suspensions: vec![suspension(by)], ..census() };
-    let well = "no refund will miss its deadline";
+    let well = "none at the full rate of its limits";
     for (status, said) in [
         (of(&census(), Some(limited())), well),
         (
@@ -265,9 +265,21 @@ fn deadlines_are_promised_only_to_a_channel_that_goes_at_the_full_rate_of_its_li
         ),
         (of(&census(), Some(Vec::new())), "not forecast: it is unlimited"),
         (of(&census(), None), "not forecast: its limits are not known here"),
-        (of(&ChannelCensus { counts: BTreeMap::new(), ..suspended(SuspendedBy::Person) }, None), well),
+        (
+            of(&ChannelCensus { counts: BTreeMap::new(), ..suspended(SuspendedBy::Person) }, None),
+            "none: no refund is ready",
+        ),
     ] {
         assert_eq!(status.none_late(), said);
+    }
+    for (binds, said) in [
+        (Binds::InFlight, "not forecast: `in_flight` binds the channel, not its limits"),
+        (Binds::Bank, "not forecast: `bank` binds the channel, not its limits"),
+        (Binds::Limit, well),
+    ] {
+        let mut bound = of(&census(), Some(limited()));
+        bound.note_binds(vec![BindsSeen { binds, share: 0.9, over_seconds: 60, limit: None }]);
+        assert_eq!(bound.none_late(), said);
     }
     let mut away = of(&census(), Some(limited()));
     away.note_reports(&report(&json!({ "unreachable": "connect: refused" })));

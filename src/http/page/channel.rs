@@ -159,7 +159,7 @@ fn facts(status: &ChannelStatus) -> Markup {
                 @match &status.late {
                     Some(late) if late.refunds == 1 => { strong.bad { "1 refund" } " will miss its deadline, at " (time(late.from)) }
                     Some(late) => { strong.bad { (count(late.refunds, "refund")) } " will miss their deadlines, the first at " (time(late.from)) }
-                    None => (with_times(&status.none_late())),
+                    None => (with_times(&status.none_late().replace('`', ""))),
                 }
             } }
             div { dt { "Bank" } dd { (bank(status.bank.as_ref())) } }
