@@ -11,7 +11,7 @@ use serde::Serialize;
 pub use kind::HappeningKind;
 
 use self::journal::sentence;
-use super::channel::ChannelStatus;
+use super::channel::{ChannelStatus, SuspensionStatus};
 use super::forecasts::{Measured, Prospects};
 use super::fresh::with_backlog;
 use crate::caller::Names;
@@ -125,12 +125,18 @@ impl Story {
             });
         }
         let uncounted = census.err();
+        let mut suspensions = status.map(|status| status.suspensions.clone()).unwrap_or_default();
+        // What suspends a channel needs no count.
+        if uncounted.is_some() && refund.state == State::Ready {
+            let now = store.suspensions_of(Some(&refund.channel)).await?;
+            suspensions = now.into_iter().map(SuspensionStatus::from).collect();
+        }
         let channel = census.unwrap_or_default().iter().find(|channel| channel.channel == refund.channel);
         let (place, sent) = expected.unzip();
         let (after, why_none) = sent.map_or((None, None), |sent| (sent.clone().ok(), sent.err()));
         let backlog = channel.and_then(|channel| channel.counts.get(&State::Ready).copied());
         Ok(Some(Story {
-            waits_for: awaited(&refund, &progress, &evidence, status.ok_or(uncounted), place),
+            waits_for: awaited(&refund, &progress, &evidence, status.ok_or(uncounted), &suspensions, place),
             of: place.map(|place| backlog.unwrap_or(place).max(place)),
             place,
             expected_at: after.and_then(|after| whole_second(progress.now.checked_add(after).ok()?)),
@@ -171,6 +177,7 @@ fn awaited(
     progress: &RefundProgress,
     evidence: &[Evidence],
     channel: Result<&ChannelStatus, Option<&str>>,
+    suspensions: &[SuspensionStatus],
     place: Option<u64>,
 ) -> Option<Awaited> {
     let step = |what, text: String, until| Some(Awaited { what, text, until });
@@ -205,27 +212,26 @@ fn awaited(
                 };
                 return step(what, format!("{why} is due at {:.0}", refund.due_at), Some(refund.due_at));
             }
-            let before = counted(place.map_or(0, |place| place.saturating_sub(1)), "refund");
             let channel = match channel {
-                Ok(channel) if !channel.run_by.is_empty() => channel,
-                Err(Some(why)) => {
-                    let text = format!("{before} of channel `{name}` before it; {why}");
-                    return step(WaitsFor::Place, text, None);
-                }
+                Ok(channel) if !channel.run_by.is_empty() => Ok(channel),
+                Err(Some(why)) => Err(why),
                 _ => return step(WaitsFor::Node, format!("no living node runs channel `{name}`"), None),
             };
-            if !channel.suspensions.is_empty() {
+            if !suspensions.is_empty() {
                 // The refund goes when the last of them ends.
-                let ends: Option<Vec<Timestamp>> = channel.suspensions.iter().map(|one| one.until).collect();
+                let ends: Option<Vec<Timestamp>> = suspensions.iter().map(|one| one.until).collect();
                 let until = ends.and_then(|ends| ends.into_iter().max());
-                return step(WaitsFor::Suspension, channel.suspension_sentences().join("; "), until);
+                let causes: Vec<String> = suspensions.iter().map(SuspensionStatus::sentence).collect();
+                return step(WaitsFor::Suspension, causes.join("; "), until);
             }
-            let why = match (channel.outage, channel.binds, &channel.binds_limit) {
-                (Some(outage), ..) => format!("; {outage}"),
-                (None, Binds::Nothing, _) => String::new(),
-                (None, binds, Some(limit)) => format!("; {} `{limit}` binds the channel", binds.as_str()),
-                (None, binds, None) => format!("; `{}` binds the channel", binds.as_str()),
+            let why = match channel.map(|channel| (channel.outage, channel.binds, &channel.binds_limit)) {
+                Err(why) => format!("; {why}"),
+                Ok((Some(outage), ..)) => format!("; {outage}"),
+                Ok((None, Binds::Nothing, _)) => String::new(),
+                Ok((None, binds, Some(limit))) => format!("; {} `{limit}` binds the channel", binds.as_str()),
+                Ok((None, binds, None)) => format!("; `{}` binds the channel", binds.as_str()),
             };
+            let before = counted(place.map_or(0, |place| place.saturating_sub(1)), "refund");
             step(WaitsFor::Place, format!("{before} of channel `{name}` before it{why}"), None)
         }
     }

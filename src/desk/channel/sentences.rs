@@ -180,11 +180,6 @@ impl ChannelStatus {
         }
     }
 
-    /// Everything that suspends it, the pauses by people first.
-    pub fn suspension_sentences(&self) -> Vec<String> {
-        self.suspensions.iter().map(SuspensionStatus::sentence).collect()
-    }
-
     /// Why it sends slowly or not at all, beside what suspends it, and what needs a person.
     pub fn reasons(&self) -> Vec<String> {
         let name = &self.channel;

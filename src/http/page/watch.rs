@@ -21,8 +21,7 @@ use crate::limiter::{Limit, Placement};
 use crate::lock::Lock;
 use crate::refund::{LimitName, Refund};
 use crate::store::{
-    AnswerSecond, BankOfNode, ChannelCensus, Event, EventFilter, NodeRow, PermitSecond, Store, StoreError,
-    Suspension,
+    AnswerSecond, BankOfNode, Event, EventFilter, NodeRow, PermitSecond, Store, StoreError, Suspension,
 };
 
 /// The most channels whose last minutes are kept at the same time, and the most refunds.
@@ -130,8 +129,16 @@ impl Watch {
     pub(super) async fn story(&self, api: &Api, refund: &Refund) -> Result<Arc<StoryRead>, Problem> {
         let census = find::census_for(api, refund, patience(api.census.has_value())).await;
         let suspended = match &census {
-            Ok(census) => suspensions_of(census, refund.channel.as_str()),
-            Err(_) => "not counted".to_owned(),
+            Ok(census) => {
+                let of_channel = census.iter().filter(|one| one.channel == refund.channel);
+                key_of(of_channel.flat_map(|one| &one.suspensions))
+            }
+            Err(_) => {
+                let now = api.census.suspended(&api.whole_node).await?;
+                let is_of = |name: &str| name == refund.channel;
+                let stops = now.suspensions.iter().filter(|one| one.channel.as_deref().is_none_or(is_of));
+                format!("not counted {}", key_of(stops))
+            }
         };
         let key = format!("{}@{} {suspended}", refund.id, refund.version);
         let shared = self.stories.named(&key, &self.one_at_a_time);
@@ -242,12 +249,11 @@ fn of_channel(channel: &str) -> EventFilter {
 }
 
 /// What suspends a channel, for a key.
-fn suspensions_of(census: &[ChannelCensus], channel: &str) -> String {
-    let all = census.iter().filter(|one| one.channel == channel).flat_map(|one| &one.suspensions);
+fn key_of<'s>(suspensions: impl Iterator<Item = &'s Suspension>) -> String {
     let told = |one: &Suspension| {
         format!("{:?}", (&one.channel, one.by, &one.reason, &one.who, one.since, one.until))
     };
-    all.map(told).collect::<Vec<_>>().concat()
+    suspensions.map(told).collect::<Vec<_>>().concat()
 }
 
 async fn read_story(api: &Api, refund: Refund, census: &find::CensusRead) -> Result<StoryRead, Problem> {

@@ -23,7 +23,7 @@ async fn while_counting_fails_everything_can_be_stopped_and_every_refund_is_show
             vec!["action=\"/channels/acme/pause\"", "action=\"/channels/acme/resume\"", "bank closes"],
         ),
         ("/review", vec!["action=\"/review\"", "R-2"]),
-        ("/refunds/1", vec!["action=\"/refunds/1/cancel\"", "Waits for"]),
+        ("/refunds/1", vec!["action=\"/refunds/1/cancel\"", "acme is paused by ann", "bank closes"]),
         ("/refunds/2", vec!["a person, who decides"]),
     ] {
         let page = see(&node, path).await;
@@ -36,6 +36,9 @@ async fn while_counting_fails_everything_can_be_stopped_and_every_refund_is_show
     }
     let found = node.get("/v1/refunds/find?q=R-1").await.json();
     assert_eq!(found["story"]["expected_at"], json!(null), "{found}");
+    let awaited = &found["story"]["waits_for"];
+    assert_eq!(awaited["what"], "suspension", "{found}");
+    assert!(awaited["text"].as_str().is_some_and(|text| text.ends_with("bank closes")), "{found}");
     let why = found["story"]["no_forecast_because"].as_str().unwrap_or_default();
     assert!(why.starts_with("the counts are not known: "), "{found}");
     scratch.sql("alter function refundd.counts_elsewhere() rename to counts").await;
