@@ -165,7 +165,13 @@ impl CensusCache {
 
 /// That there are no counts, and why, for people.
 pub(super) fn uncounted(problem: &Problem) -> String {
-    format!("the counts are not known: {}", problem.detail)
+    // The detail of a problem speaks of a request that may have written.
+    let why = match problem.kind() {
+        "too-slow" => "counting took too long",
+        "still-counting" => "they are being counted",
+        _ => "Postgres did not count them",
+    };
+    format!("the counts are not known: {why}")
 }
 
 /// How long to rest after a count that took `took` and ended like this. `nodes` counted at the last good count, if there was one.
@@ -185,6 +191,8 @@ fn rest_after(took: Duration, nodes: usize) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
+
     use super::*;
 
     #[test]
@@ -194,6 +202,19 @@ mod tests {
         assert_eq!(rest_after(took, 20), Duration::from_secs(100));
         assert_eq!(rest_after(Duration::ZERO, 20), LEAST);
         assert_eq!(rest_after(took, 10_000), MOST);
+    }
+
+    #[test]
+    fn that_there_are_no_counts_is_said_without_words_about_a_request_that_writes() {
+        for (kind, why) in [
+            ("too-slow", "counting took too long"),
+            ("still-counting", "they are being counted"),
+            ("postgres-away", "Postgres did not count them"),
+            ("internal", "Postgres did not count them"),
+        ] {
+            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, kind, "", "nothing was acknowledged");
+            assert_eq!(uncounted(&problem), format!("the counts are not known: {why}"), "{kind}");
+        }
     }
 
     #[test]

@@ -167,6 +167,10 @@ impl Problem {
         self.status
     }
 
+    pub(super) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
     /// The server that is away, if that is the reason.
     pub(super) fn away(&self) -> Option<&Away> {
         self.away.as_deref()
