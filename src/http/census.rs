@@ -12,11 +12,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
+use super::log_throttle::LogThrottle;
 use super::shared_read::SharedRead;
 use super::{Api, Problem};
 use crate::desk::{self, forecasts::Measured, fresh::with_suspensions};
 use crate::lock::Lock;
+use crate::logs::chain;
 use crate::node::Node;
+use crate::refund::text::counted;
 use crate::store::{ChannelCensus, Suspended};
 
 /// The shortest and the longest time for which a count is kept.
@@ -34,6 +37,7 @@ pub(super) struct CensusCache {
     tried: Arc<SharedRead<Result<(), CountFailure>>>,
     good: Arc<StdMutex<Option<GoodCount>>>,
     suspended: Mutex<Option<LastSuspended>>,
+    failures: Arc<LogThrottle>,
 }
 
 #[derive(Debug)]
@@ -108,6 +112,7 @@ impl CensusCache {
     /// Counts, unless the last try was a moment ago.
     async fn count(&self, node: &Node, patience: Duration) -> Result<Arc<Result<(), CountFailure>>, Problem> {
         let (node, good, last) = (node.clone(), Arc::clone(&self.good), Arc::clone(&self.good));
+        let failures = Arc::clone(&self.failures);
         let count = || async move {
             let began = Instant::now();
             let measured = Measured::of_reports([&node.status_report.report(None)]);
@@ -117,6 +122,15 @@ impl CensusCache {
                     Ok(())
                 }
                 Err(error) => {
+                    // Pages do without counts, so no answer with a 503 is logged.
+                    if let Some(failures) = failures.count() {
+                        tracing::warn!(
+                            failures,
+                            error = %chain(&error),
+                            "Failed to count refunds: {} since the last such line",
+                            counted(failures, "failure")
+                        );
+                    }
                     let is_away = error.is_away();
                     let is_free = is_away || error.is_a_lock();
                     Err(CountFailure { is_away, is_free, problem: Problem::from(error) })

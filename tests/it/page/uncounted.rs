@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::see;
 use crate::dispatch::UNLIMITED;
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{NodeProcess, Scratch, TestNode, http, until};
 
 #[tokio::test]
 async fn while_counting_fails_everything_can_be_stopped_and_every_refund_is_shown_with_its_forms() {
@@ -43,4 +43,20 @@ async fn while_counting_fails_everything_can_be_stopped_and_every_refund_is_show
     assert_eq!(why, "the counts are not known: Postgres did not count them", "{found}");
     scratch.sql("alter function refundd.counts_elsewhere() rename to counts").await;
     node.stop().await;
+}
+
+#[tokio::test]
+async fn counts_that_fail_are_logged_once_a_minute() {
+    let scratch = Scratch::new().await;
+    let node = NodeProcess::start(&scratch, "a", UNLIMITED);
+    let address = node.address().unwrap().parse().unwrap();
+    scratch.sql("alter function refundd.counts() rename to counts_elsewhere").await;
+    let lines = |words: &str| node.log().iter().filter(|line| line.contains(words)).count();
+    until("two counts have failed", async || {
+        http::get(address, "/metrics").await.unwrap();
+        lines("A request failed in the store") >= 2
+    })
+    .await;
+    let told = "Failed to count refunds: 1 failure since the last such line";
+    assert_eq!((lines("Failed to count refunds"), lines(told)), (1, 1), "{:#?}", node.log());
 }
