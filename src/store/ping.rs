@@ -26,12 +26,21 @@ pub struct Replayed {
     pub until_us: i64,
 }
 
+impl Replayed {
+    /// The time of the last commit that it has replayed since it started, if it has replayed one.
+    #[must_use]
+    pub fn until(self) -> Option<i64> {
+        (self.until_us != 0).then_some(self.until_us)
+    }
+}
+
 impl fmt::Display for Replayed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.until_us == 0 {
-            f.write_str("this Postgres is a standby that has replayed no commit since it started")
-        } else {
-            write!(f, "this Postgres is a standby that has replayed commits until {}", time(self.until_us))
+        match self.until() {
+            None => f.write_str("this Postgres is a standby that has replayed no commit since it started"),
+            Some(until) => {
+                write!(f, "this Postgres is a standby that has replayed commits until {}", time(until))
+            }
         }
     }
 }

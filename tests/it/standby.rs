@@ -124,6 +124,8 @@ async fn a_journal_on_a_standby_is_proven_only_as_far_as_the_standby_is_fresh() 
     let lacks = prove(&pair.standby, &["--journal", "--head", &head]);
     assert_eq!(lacks.status.code(), Some(1), "{}", text(&lacks));
     assert!(text(&lacks).contains("unproven") && !text(&lacks).contains("broken"), "{}", text(&lacks));
+    let advice = "is in no chain here: this standby may not have it yet; ask the primary";
+    assert!(text(&lacks).contains(advice), "{}", text(&lacks));
 
     pair.follower.step_clock(SignedDuration::from_secs(600)).unwrap();
     let old = prove(&pair.standby, &["--journal"]);

@@ -9,6 +9,7 @@ use super::{JournalVerdict, Proved, refund};
 use crate::prove::chain::{ChainFault, ChainFinding, ChannelChain};
 use crate::prove::time;
 use crate::refund::text::{counted, shown};
+use crate::store::Replayed;
 
 pub(super) fn page_text(proved: &Proved) -> String {
     let unsealed = u64::try_from(proved.unsealed).unwrap_or(0);
@@ -34,10 +35,11 @@ pub(super) fn page_text(proved: &Proved) -> String {
                 format!("{} is seal {seal} of channel {channel}", hex::encode(head.hash))
             }
             None => {
-                format!(
-                    "{} is in no chain: a chain was replaced, or the database is older",
-                    hex::encode(head.hash)
-                )
+                let why = match proved.replayed {
+                    Some(_) => "is in no chain here: this standby may not have it yet; ask the primary",
+                    None => "is in no chain: a chain was replaced, or the database is older",
+                };
+                format!("{} {why}", hex::encode(head.hash))
             }
         };
         let _ = writeln!(page, "  {:<10} {}", "logged", shown(&line));
@@ -198,7 +200,7 @@ pub(super) fn page_json(proved: &Proved) -> Value {
         "unsealed_since": proved.oldest_unsealed_us.map(time),
         "oldest_unsealed_seconds": proved.unsealed_for_us().map(|us| us / 1_000_000),
         "missing_seals": proved.sealing.missing_seals,
-        "replayed_until": proved.replayed.map(|replayed| time(replayed.until_us)),
+        "replayed_until": proved.replayed.and_then(Replayed::until).map(time),
         "first_fault": proved.first().map(finding),
         "channels": chains.collect::<Vec<_>>(),
         "heads": heads.collect::<Vec<_>>(),
@@ -230,4 +232,39 @@ fn finding_json(finding: &ChainFinding, refs: &BTreeMap<i64, String>) -> Value {
         "at": at.map(time),
         "text": described(*at_id, fault, refs),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prove::chain::{KeptMonths, LoggedHead};
+    use crate::store::Sealing;
+
+    fn proved(replayed: Option<Replayed>) -> Proved {
+        Proved {
+            sealing: Sealing { until_id: 0, seals_end_at: 0, missing_seals: 0, kept: KeptMonths::default() },
+            replayed,
+            unsealed: 0,
+            oldest_unsealed_us: None,
+            chains: BTreeMap::new(),
+            heads: vec![LoggedHead { hash: [0; 32], seal: None }],
+            refs: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_standby_has_no_time_of_replay_before_it_has_replayed_a_commit() {
+        let until = |replayed| page_json(&proved(replayed))["replayed_until"].clone();
+        assert_eq!(until(None), Value::Null);
+        assert_eq!(until(Some(Replayed { until_us: 0 })), Value::Null);
+        assert_eq!(until(Some(Replayed { until_us: 1_000_000 })), json!(time(1_000_000)));
+    }
+
+    #[test]
+    fn only_a_primary_says_that_a_head_is_lost() {
+        let page = |replayed| page_text(&proved(replayed));
+        assert!(page(None).contains("is in no chain: a chain was replaced"), "{}", page(None));
+        let standby = page(Some(Replayed { until_us: 0 }));
+        assert!(standby.contains("this standby may not have it yet; ask the primary"), "{standby}");
+    }
 }
