@@ -90,7 +90,7 @@ async fn guarded(State(guard): State<Guard>, request: Request, next: Next) -> Re
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too-slow",
                 "Took too long",
-                "no answer in time; the request may still be carried out, and repeating it is safe",
+                "no answer in time; the request may still be carried out, so look before you repeat it",
             )
             .retry_after(5)
             .into_response(),
