@@ -161,6 +161,8 @@ const RUNNING: &str = "
     select channel, settings::text as settings, split_part(published_by, '#', 1) as published_by
       from refundd.channels where retired_at is null order by channel";
 
+const NAMES: &str = "select channel from refundd.channels where retired_at is null order by channel";
+
 const RETIRE: &str = "
     update refundd.channels c set retired_at = now()
      where c.retired_at is null and c.published_at < now() - interval '5 minutes'
@@ -175,6 +177,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("published_mark", PUBLISHED_MARK),
     ("left_behind", LEFT_BEHIND),
     ("running", RUNNING),
+    ("channel_names", NAMES),
     ("retire", RETIRE),
     ("watch_backlog", WATCH_BACKLOG),
 ];
@@ -258,6 +261,11 @@ impl Store {
                 published_by: row.get("published_by"),
             })
             .collect())
+    }
+
+    /// The names of the channels that are not retired, in order.
+    pub async fn channel_names(&self) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(NAMES).all(&self.db).await.doing("read the names of channels")
     }
 
     /// Marks as retired the channels that no living node runs; answers the channels that it marked now.

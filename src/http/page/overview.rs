@@ -1,6 +1,8 @@
 //! `GET /`: all channels, those with trouble first, each with its pace against its limit, what binds it, its backlog and its
 //! forecast; and the form that stops everything.
 
+mod names;
+
 use std::time::Duration;
 
 use axum::extract::State;
@@ -9,14 +11,14 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::super::census::uncounted;
+use self::names::show_names;
 use super::super::channels::statuses;
 use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
 use super::binds::binds;
 use super::form::FormKey;
 use super::notice::{Said, notice};
-use super::parts::{PerUnit, bar, cell, clock, count, foreign, head, none, rounded, span, time, whole};
+use super::parts::{PerUnit, bar, cell, clock, count, head, none, rounded, span, time, whole};
 use super::pausing::{causes, may_stop_everything, stop_form};
 use super::standing::{has_trouble, order, standing_badge};
 use super::totals::totals;
@@ -51,7 +53,7 @@ pub(in crate::http) async fn show(
 ) -> Result<Response, Problem> {
     let census = match api.census.now(&api, patience(api.census.has_value())).await {
         Ok(census) => census,
-        Err(problem) => return without_counts(&api, &who, &key, &said, &problem).await,
+        Err(problem) => return show_names(&api, &who, &key, &query, &said, &problem).await,
     };
     let cluster = api.watch.cluster(&api.node.store).await?;
     // Read now: who has just stopped everything wants to see that.
@@ -93,44 +95,6 @@ pub(in crate::http) async fn show(
         }
     };
     Ok(key.keep(Page::new(Tab::Channels, "Channels", &who, body).every(5)))
-}
-
-/// The page while counting fails. A person can still stop everything, and find the page of each channel.
-async fn without_counts(
-    api: &Api,
-    who: &Who,
-    key: &FormKey,
-    said: &Said,
-    problem: &Problem,
-) -> Result<Response, Problem> {
-    let stops = api.node.store.suspensions_of(None).await?;
-    let suspended = api.node.store.suspensions().await?.suspensions;
-    let notice = notice(api, said, None, &stops).await?;
-    let mut names: Vec<String> =
-        api.node.store.running_channels().await?.into_iter().map(|one| one.channel).collect();
-    names.retain(|name| who.has_channel(name));
-    names.sort();
-    let body = html! {
-        div.title {
-            h1 { "Channels" }
-            @if may_stop_everything(who) { div #stop data-live { (stop_form(who, key, stops.first())) } }
-        }
-        div #said data-live { @if let Some(notice) = &notice { (notice) } }
-        div #everything data-live { (everything(who, key, &stops)) }
-        div #channels data-live {
-            p.notice { (foreign(&uncounted(problem))) }
-            p { "Each page of a channel has what suspends it, and pauses and resumes it." }
-            ul {
-                @for name in &names {
-                    li {
-                        a href={ "/channels/" (name) } { (name) }
-                        @if suspended.iter().any(|one| one.channel.as_deref() == Some(name.as_str())) { " is suspended" }
-                    }
-                }
-            }
-        }
-    };
-    Ok(key.keep(Page::new(Tab::Channels, "Channels", who, body).every(5)))
 }
 
 fn is_shown(census: &ChannelCensus, show: &str, cluster: &Cluster) -> bool {

@@ -46,6 +46,28 @@ async fn while_counting_fails_everything_can_be_stopped_and_every_refund_is_show
 }
 
 #[tokio::test]
+async fn while_counting_fails_the_overview_has_a_hundred_channels_and_leads_to_the_others() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch
+        .sql(
+            "insert into refundd.channels (channel, endpoint, settings, published_by)
+             select 'bank-' || n, 'http://127.0.0.1:9/', '{}', 'test' from generate_series(1, 150) n",
+        )
+        .await;
+    scratch.sql("alter function refundd.counts() rename to counts_elsewhere").await;
+    for (path, place, listed) in
+        [("/", "Page 1 of 2, 151 channels", 100), ("/?q=bank-&page=2", "Page 2 of 2, 150 channels", 50)]
+    {
+        let page = see(&node, path).await.text;
+        assert!(page.contains(place), "{path}: {page}");
+        assert_eq!(page.matches("<li><a href=\"/channels/").count(), listed, "{path}: {page}");
+    }
+    scratch.sql("alter function refundd.counts_elsewhere() rename to counts").await;
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn counts_that_fail_are_logged_once_a_minute() {
     let scratch = Scratch::new().await;
     let node = NodeProcess::start(&scratch, "a", UNLIMITED);

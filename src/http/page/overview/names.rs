@@ -1,0 +1,61 @@
+//! The overview while counting fails: a person can still stop everything, and find the page of each channel.
+
+use std::collections::HashSet;
+
+use axum::response::Response;
+use maud::html;
+
+use super::super::super::census::uncounted;
+use super::super::super::{Api, Problem, Who};
+use super::super::form::FormKey;
+use super::super::notice::{Said, notice};
+use super::super::parts::foreign;
+use super::super::pausing::{may_stop_everything, stop_form};
+use super::super::{Page, Tab};
+use super::{MOST, OverviewQuery, everything, pager};
+use crate::store::Suspension;
+
+pub(super) async fn show_names(
+    api: &Api,
+    who: &Who,
+    key: &FormKey,
+    query: &OverviewQuery,
+    said: &Said,
+    problem: &Problem,
+) -> Result<Response, Problem> {
+    let now = api.census.suspended(&api.whole_node).await?;
+    let stops: Vec<Suspension> =
+        now.suspensions.iter().filter(|one| one.channel.is_none()).cloned().collect();
+    let suspended: HashSet<&str> = now.suspensions.iter().filter_map(|one| one.channel.as_deref()).collect();
+    let notice = notice(api, said, None, &stops).await?;
+    let q = query.q.trim();
+    let mut names = api.node.store.channel_names().await?;
+    names.retain(|name| who.has_channel(name) && name.contains(q));
+    let pages = names.len().div_ceil(MOST).max(1);
+    let page = query.page.clamp(1, pages);
+    let body = html! {
+        div.title {
+            h1 { "Channels" }
+            @if may_stop_everything(who) { div #stop data-live { (stop_form(who, key, stops.first())) } }
+        }
+        div #said data-live { @if let Some(notice) = &notice { (notice) } }
+        div #everything data-live { (everything(who, key, &stops)) }
+        div #channels data-live {
+            p.notice { (foreign(&uncounted(problem))) }
+            p { "Each page of a channel has what suspends it, and pauses and resumes it." }
+            @if !q.is_empty() {
+                p { "Only channels whose name contains " strong { (foreign(q)) } ". " a href="/" { "All channels" } }
+            }
+            ul {
+                @for name in names.iter().skip((page - 1) * MOST).take(MOST) {
+                    li {
+                        a href={ "/channels/" (name) } { (name) }
+                        @if suspended.contains(name.as_str()) { " is suspended" }
+                    }
+                }
+            }
+            (pager(page, pages, names.len(), q, ""))
+        }
+    };
+    Ok(key.keep(Page::new(Tab::Channels, "Channels", who, body).every(5)))
+}
