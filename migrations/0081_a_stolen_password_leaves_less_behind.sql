@@ -270,7 +270,7 @@ begin
     return new;
 end $$;
 
-create or replace trigger channels_are_published_now before insert or update of published_at, address_since on refundd.channels
+create or replace trigger channels_are_published_now before insert or update on refundd.channels
     for each row execute function refundd.channels_are_published_now();
 
 revoke execute on function refundd.channels_are_published_now, refundd.suspensions_are_never_renamed, refundd.probes_are_short, refundd.clock_steps_are_possible,

@@ -128,17 +128,14 @@ impl Watch {
     /// The story of a refund.
     pub(super) async fn story(&self, api: &Api, refund: &Refund) -> Result<Arc<StoryRead>, Problem> {
         let census = find::census_for(api, refund, patience(api.census.has_value())).await;
-        let suspended = match &census {
-            Ok(census) => {
-                let of_channel = census.iter().filter(|one| one.channel == refund.channel);
-                key_of(of_channel.flat_map(|one| &one.suspensions))
-            }
-            Err(_) => {
-                let now = api.census.suspended(&api.whole_node).await?;
-                let is_of = |name: &str| name == refund.channel;
-                let stops = now.suspensions.iter().filter(|one| one.channel.as_deref().is_none_or(is_of));
-                format!("not counted {}", key_of(stops))
-            }
+        let suspended = if let Ok(census) = &census {
+            let of_channel = census.iter().filter(|one| one.channel == refund.channel);
+            key_of(of_channel.flat_map(|one| &one.suspensions))
+        } else {
+            let now = api.census.suspended(&api.whole_node).await?;
+            let is_of = |name: &str| name == refund.channel;
+            let stops = now.suspensions.iter().filter(|one| one.channel.as_deref().is_none_or(is_of));
+            format!("not counted {}", key_of(stops))
         };
         let key = format!("{}@{} {suspended}", refund.id, refund.version);
         let shared = self.stories.named(&key, &self.one_at_a_time);

@@ -151,7 +151,7 @@ async fn a_bank_that_names_one_long_wait() {
     scratch.bank.then("acme", Step::pays());
     scratch.store.release("acme", SuspendedBy::Cooling, "ann", None).await.unwrap();
     scratch.insert("acme", "later-", 2).await;
-    until("the bank pays", async || scratch.count(State::Succeeded).await == 3).await;
+    until("the bank pays", async || scratch.count(State::Succeeded).await == 4).await;
     let later = "update refundd.channels set cool_until = now() + interval '1 hour'";
     sqlx::query(sqlx::AssertSqlSafe(later)).execute(&mut owner).await.unwrap();
     let acme = scratch.store.census().await.unwrap().into_iter().find(|one| one.channel == "acme");

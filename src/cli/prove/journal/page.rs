@@ -30,17 +30,14 @@ pub(super) fn page_text(proved: &Proved) -> String {
         let _ = writeln!(page, "  {:<10} {}", "seals", seals_sentence(proved.sealing.missing_seals));
     }
     for head in &proved.heads {
-        let line = match &head.seal {
-            Some((channel, seal)) => {
-                format!("{} is seal {seal} of channel {channel}", hex::encode(head.hash))
-            }
-            None => {
-                let why = match proved.replayed {
-                    Some(_) => "is in no chain here: this standby may not have it yet; ask the primary",
-                    None => "is in no chain: a chain was replaced, or the database is older",
-                };
-                format!("{} {why}", hex::encode(head.hash))
-            }
+        let line = if let Some((channel, seal)) = &head.seal {
+            format!("{} is seal {seal} of channel {channel}", hex::encode(head.hash))
+        } else {
+            let why = match proved.replayed {
+                Some(_) => "is in no chain here: this standby may not have it yet; ask the primary",
+                None => "is in no chain: a chain was replaced, or the database is older",
+            };
+            format!("{} {why}", hex::encode(head.hash))
         };
         let _ = writeln!(page, "  {:<10} {}", "logged", shown(&line));
     }
