@@ -247,25 +247,27 @@ comment on column refundd.clock_steps.step_by is 'How far the clock went too far
 comment on column refundd.clock.redis_ahead is 'How far Redis''s clock was ahead of Postgres''s, cut at 100 years.';
 
 -- A time in the future here outlived the change of the password, too: refunds that were sent to an old address were not shown to a person,
--- and an infinite time stopped all publishing. Nodes write now(). After a true step back these times lie ahead, and stay as they are.
+-- and an infinite time, also one of the past, stopped all publishing. Nodes write now(). After a true step back these times lie ahead, and stay as they are.
 update refundd.channels set published_at = least(published_at, now()), address_since = least(address_since, now())
  where published_at > now() + interval '1 day' or address_since > now() + interval '1 day';
+update refundd.channels set published_at = now() where published_at = '-infinity';
+update refundd.channels set address_since = now() where address_since = '-infinity';
 
 create or replace function refundd.channels_are_published_now() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    ahead text;
+    wrong text;
 begin
     if tg_op = 'INSERT' or new.published_at is distinct from old.published_at then
-        ahead := case when new.published_at > clock_timestamp() + interval '1 minute' then 'published_at' end;
+        wrong := case when new.published_at > clock_timestamp() + interval '1 minute' or not isfinite(new.published_at) then 'published_at' end;
     end if;
-    if ahead is null and (tg_op = 'INSERT' or new.address_since is distinct from old.address_since) then
-        ahead := case when new.address_since > clock_timestamp() + interval '1 minute' then 'address_since' end;
+    if wrong is null and (tg_op = 'INSERT' or new.address_since is distinct from old.address_since) then
+        wrong := case when new.address_since > clock_timestamp() + interval '1 minute' or not isfinite(new.address_since) then 'address_since' end;
     end if;
-    if ahead is not null then
-        raise exception 'a channel cannot have a time in the future in "%"', ahead
+    if wrong is not null then
+        raise exception 'a channel cannot have this time in "%"', wrong
             using errcode = 'check_violation', hint = 'Give now().',
-                  schema = 'refundd', table = 'channels', column = ahead, constraint = 'channels_are_published_now';
+                  schema = 'refundd', table = 'channels', column = wrong, constraint = 'channels_are_published_now';
     end if;
     return new;
 end $$;

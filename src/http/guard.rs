@@ -125,7 +125,7 @@ async fn in_budget(response: Response, unread: &Budget) -> Response {
     let reserved = match unread.try_reserve(caller, usize::try_from(bytes).unwrap_or(usize::MAX)) {
         Ok(reserved) => reserved,
         Err(no_room) => {
-            let done = "the request may have been carried out, and repeating it is safe";
+            let done = "the request may have been carried out, so look before you repeat it";
             return too_much_unread(no_room, done).into_response();
         }
     };

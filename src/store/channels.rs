@@ -141,7 +141,7 @@ const PUBLISH: Statement = statement!(
 // The sum is another one after each change, also where Postgres's clock was set back in between.
 const PUBLISHED_MARK: &str = "
     select case when bool_or(p.at between now() - interval '20 seconds' and now()) is not true
-                then coalesce(sum((extract(epoch from p.at) * 1000000)::bigint), 0)::text end
+                then coalesce(sum((extract(epoch from p.at) * 1000000)::bigint) filter (where isfinite(p.at)), 0)::text end
       from (select c.published_at as at from refundd.channels c
              union all
             select (select max(r.published_at) from refundd.limit_rules r where r.limit_name = a.limit_name)

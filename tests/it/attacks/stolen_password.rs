@@ -68,13 +68,10 @@ async fn the_nodes_role_ends_no_suspension_without_an_event_and_leaves_no_time_t
         (
             "update refundd.channels set address_since = now() + interval '1 hour'",
             "23514",
-            "a time in the future in \"address_since\"",
+            "this time in \"address_since\"",
         ),
-        (
-            "update refundd.channels set published_at = 'infinity'",
-            "23514",
-            "a time in the future in \"published_at\"",
-        ),
+        ("update refundd.channels set published_at = 'infinity'", "23514", "this time in \"published_at\""),
+        ("update refundd.channels set published_at = '-infinity'", "23514", "this time in \"published_at\""),
     ];
     attacks.extend(unreadable.iter().map(|(statement, law)| (statement.as_str(), "23514", law.as_str())));
     are_refused(&mut node, &attacks).await;
