@@ -7,6 +7,7 @@
 //! An answer without a body is whole only if its headers say so. Without such headers the body ends with the
 //! connection, and then an answer that was cut off looks like an empty answer.
 
+mod errors;
 mod texts;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ use super::Asked;
 use super::json::{self, UnreadBody};
 use crate::channel::{AnswerRule, Channel, ReferenceAt, RuleOutcome};
 use crate::refund::{Answer, Code, EchoMismatch, Outcome, card, text};
+use errors::names_an_error;
 use texts::redact;
 
 pub(super) use texts::message;
@@ -230,6 +232,10 @@ fn by_table(
     match status {
         // `"declined"` and `false` are JSON values as well.
         200..=299 if json.is_some_and(|json| !json.is_object()) => (Outcome::Unknown, Code::Unmapped),
+        // A gateway answers so when it gave up, and the bank may have paid.
+        200..=299 if status_text.is_none() && json.is_some_and(names_an_error) => {
+            (Outcome::Unknown, Code::Unmapped)
+        }
         200..=299 => match status_text.map(|w| w.as_str().unwrap_or("")) {
             None | Some("succeeded") if status != 202 => (Outcome::Succeeded, Code::Succeeded),
             None | Some("succeeded" | "pending") => (Outcome::Accepted, Code::Accepted),

@@ -36,6 +36,7 @@ impl BankSays {
             return BankSays::AnotherAmount;
         }
         match (status, text(&body)) {
+            (200..=299, None) if may_name_an_error(&body) => BankSays::Nothing,
             (200..=299, Some("rejected")) | (400 | 404 | 410 | 413 | 415 | 422, _) => BankSays::Rejected,
             (202, None | Some("succeeded")) | (200..=299, Some("pending")) => BankSays::Pending,
             (200..=299, None | Some("succeeded")) => BankSays::Executed,
@@ -74,6 +75,12 @@ fn text(body: &Map<String, Value>) -> Option<&str> {
     body.get("status").map(|status| status.as_str().unwrap_or_default())
 }
 
+/// Whether it has a field in which banks and gateways name an error. One that is empty is rare, and counts as well.
+fn may_name_an_error(body: &Map<String, Value>) -> bool {
+    let fields = ["error", "errors", "errorCode", "errorMessage", "errorType", "fault"];
+    fields.iter().any(|field| body.contains_key(*field))
+}
+
 fn is_about_another(body: &Map<String, Value>, sent_minor: Option<i64>) -> bool {
     body.get("amount_minor").is_some_and(|amount| amount.as_i64() != sent_minor)
 }
@@ -91,6 +98,8 @@ mod tests {
             (Step::answers(200, r#"{"status":"succeeded","amount_minor":7}"#), BankSays::Executed),
             (Step::answers(200, r#"{"status":"succeeded","amount_minor":8}"#), BankSays::AnotherAmount),
             (Step::answers(200, r#"{"status":"perhaps"}"#), BankSays::Nothing),
+            (Step::answers(200, r#"{"error":{"code":"51"}}"#), BankSays::Nothing),
+            (Step::answers(202, r#"{"errorMessage":"Task timed out"}"#), BankSays::Nothing),
             (Step::pays_but_says_500(), BankSays::Nothing),
             (Step::too_many(1), BankSays::Nothing),
             (Step::pays().cut_after(10), BankSays::Nothing),

@@ -66,6 +66,21 @@ fn an_answer_that_no_rule_about_the_body_lists_is_unmapped_unless_it_has_a_statu
 }
 
 #[test]
+fn a_2xx_that_names_an_error_is_unmapped_until_a_rule_gives_it_a_meaning() {
+    let body = br#"{"id":"B-1","error":{"code":"51"}}"#;
+    let read = |rules: Vec<AnswerRule>| {
+        let answer = read_answer(&channel(rules), &expected(), 200, &HeaderMap::new(), body);
+        (answer.outcome, answer.code, answer.bank_ref)
+    };
+    assert_eq!(read(Vec::new()), (Outcome::Unknown, Code::Unmapped, None));
+    let declined = Some(("/error/code".to_owned(), "51".to_owned()));
+    let declined = AnswerRule { status: 200, body: declined, outcome: RuleOutcome::Rejected };
+    assert_eq!(read(vec![declined]), (Outcome::Rejected, Code::ChannelRule, None));
+    let paid = AnswerRule { status: 200, body: None, outcome: RuleOutcome::Succeeded };
+    assert_eq!(read(vec![paid]), (Outcome::Succeeded, Code::ChannelRule, Some("B-1".to_owned())));
+}
+
+#[test]
 fn what_was_sent_is_compared_beside_the_verdict_too_but_not_the_banks_own_reference() {
     let rule = |status| AnswerRule {
         status,
