@@ -5,6 +5,23 @@ use std::fmt::Write as _;
 use crate::bank::Secrets;
 use crate::refund::text;
 
+/// The fields that banks use for explanations.
+const FIELDS: [&str; 10] = [
+    "status",
+    "code",
+    "errorCode",
+    "error",
+    "message",
+    "errorMessage",
+    "error_description",
+    "reason",
+    "detail",
+    "title",
+];
+
+/// Where these fields stand: how the text names the place, and its JSON pointer.
+const PLACES: [(&str, &str); 3] = [("", ""), ("error.", "/error"), ("errors[0].", "/errors/0")];
+
 /// A short text for people. It names the channel's rule that decided, by its number in the file. Of the body it quotes
 /// only the fields that banks use for explanations, without the secrets of the request.
 pub(in crate::bank) fn message(
@@ -17,12 +34,13 @@ pub(in crate::bank) fn message(
     if let Some(number) = rule {
         let _ = write!(said, " (rule {number} of `verdict`)");
     }
-    for field in ["status", "code", "error", "message", "reason", "detail", "title"] {
-        if let Some(value) = json.and_then(|body| body.get(field)).filter(|f| f.is_string() || f.is_number())
-        {
+    for (place, pointer) in PLACES {
+        let Some(object) = json.and_then(|body| body.pointer(pointer)) else { continue };
+        for field in FIELDS {
+            let Some(value) = object.get(field).filter(|f| f.is_string() || f.is_number()) else { continue };
             let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let shown = text::first(redact(&secrets.hide(&shown)), 120);
-            let _ = write!(said, ", {field} \"{shown}\"");
+            let _ = write!(said, ", {place}{field} \"{shown}\"");
         }
     }
     text::first(said, 500)

@@ -133,6 +133,14 @@ fn the_message_names_the_rule_that_decided_and_keeps_the_banks_own_words() {
     assert_eq!(by_rule.message, r#"HTTP 200 (rule 2 of `verdict`), code "52", error "card closed""#);
     let by_table = read(r#"{"code":"53","status":"rejected"}"#);
     assert_eq!(by_table.message, r#"HTTP 200, status "rejected", code "53""#);
+    let nested = read(r#"{"status":"rejected","error":{"code":"51","message":"to 4111 1111 1111 1111"}}"#);
+    let shown = r#"HTTP 200, status "rejected", error.code "51", error.message "to [digits]""#;
+    assert_eq!(nested.message, shown);
+    let listed = read(r#"{"errorCode":7,"errors":[{"detail":"card closed","at":"/id"},{"detail":"late"}]}"#);
+    assert_eq!(listed.message, r#"HTTP 200, errorCode "7", errors[0].detail "card closed""#);
+    let described = read(r#"{"errorMessage":"no","error":"denied","error_description":"not yours"}"#);
+    let shown = r#", error "denied", errorMessage "no", error_description "not yours""#;
+    assert_eq!(described.message, format!("HTTP 200{shown}"));
     let another_refund = read(r#"{"code":"52","refund_id":8}"#);
     assert!(!another_refund.message.contains("rule"), "no rule decided: {}", another_refund.message);
     let long = format!(
