@@ -16,7 +16,7 @@ use hyper::header::{AGE, HeaderValue};
 use serde_json::Value;
 
 use super::outcome::{
-    asks_to_wait, contradiction, first_match, kept_reference, message, reference, retry_after,
+    about_body, asks_to_wait, contradiction, first_match, kept_reference, message, reference, retry_after,
 };
 use super::{Asked, json};
 use crate::channel::{AnswerRule, Inquiry, ReferenceAt, RuleOutcome};
@@ -74,7 +74,8 @@ pub fn read_inquiry_answer<'r>(
             ..InquiryAnswer::new(InquiryOutcome::Nothing, Code::StoredAnswer, &message)
         };
     }
-    let message = message(status, number, json.as_ref(), asked.secrets);
+    let said = message(status, number, json.as_ref(), asked.secrets);
+    let message = said + &about_body(code, headers, body, asked.secrets);
     let answer = InquiryAnswer { status: Some(status), ..InquiryAnswer::new(outcome, code, &message) };
     let is_known = matches!(
         answer.outcome,

@@ -21,8 +21,14 @@ pub(super) enum UnreadBody {
     SaysTwoThings,
 }
 
+/// The body without a byte order mark, which RFC 8259 (section 8.1) lets readers ignore. `serde_json` refuses it.
+pub(super) fn without_mark(body: &[u8]) -> &[u8] {
+    body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body)
+}
+
 /// The body as JSON.
 pub(super) fn read(body: &[u8]) -> Result<Value, UnreadBody> {
+    let body = without_mark(body);
     let read: Result<Unambiguous, _> = serde_json::from_slice(body);
     // All other errors are about the form.
     let why = |error: serde_json::Error| {
@@ -173,8 +179,13 @@ mod tests {
         }
         let long = read(br#"{"id":20251130123456789012}"#).unwrap();
         assert_eq!(long["id"], "20251130123456789012", "each digit is kept");
+        let marked = read("\u{feff}{\"id\":20251130123456789012}".as_bytes()).unwrap();
+        assert_eq!(marked, long, "a byte order mark is ignored");
         let deep = "[".repeat(1_000);
-        for body in ["", "<html>", r#"{"status":"succ"#, "{} {}", "1e999", deep.as_str()] {
+        for body in ["", "\u{feff}", "\u{feff}\u{feff}{}"] {
+            assert_eq!(read(body.as_bytes()), Err(UnreadBody::NotJson), "{body:?}");
+        }
+        for body in ["<html>", r#"{"status":"succ"#, "{} {}", "1e999", deep.as_str()] {
             assert_eq!(read(body.as_bytes()), Err(UnreadBody::NotJson), "{body}");
         }
     }

@@ -22,7 +22,7 @@ use crate::refund::{Answer, Code, EchoMismatch, Outcome, card, text};
 use errors::names_an_error;
 use texts::redact;
 
-pub(super) use texts::message;
+pub(super) use texts::{about_body, message};
 
 /// The longest `Retry-After` that refundd obeys; a longer one counts as this.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
@@ -49,7 +49,8 @@ pub fn read_answer<'r>(
         Some((_, outcome)) => (outcome, Code::ChannelRule),
         None => by_default(&channel.answer_rules, status, headers, json.as_ref(), body),
     };
-    let message = message(status, rule.filter(|_| code == Code::ChannelRule), json.as_ref(), asked.secrets);
+    let said = message(status, rule.filter(|_| code == Code::ChannelRule), json.as_ref(), asked.secrets);
+    let message = said + &about_body(code, headers, body, asked.secrets);
     let answer = Answer { status: Some(status), ..Answer::new(outcome, code, message) };
     // These are about the channel, or say that this request was not executed. They count, whatever the answer repeats.
     if answer.outcome.executed_nothing() {

@@ -53,7 +53,8 @@ pub fn target(input: &[u8]) {
             headers.append(name, value);
         }
     }
-    let json: Option<Value> = serde_json::from_slice(body).ok();
+    let unmarked = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
+    let json: Option<Value> = serde_json::from_slice(unmarked).ok();
     let amount = json.as_ref().and_then(|json| json.get("amount_minor")?.as_i64());
     let is_about_another = amount.is_some_and(|amount| amount != 1250);
     for channel in CONFIG.channels.values() {

@@ -57,6 +57,8 @@ fn every_answer_of_the_table_means_what_it_says() {
         (200, &[], r#"{"status":"pending"}"#, Outcome::Accepted),
         (202, EMPTY, "", Outcome::Accepted),
         (202, &[], r#"{"status":"rejected"}"#, Outcome::Rejected),
+        (200, &[], "\u{feff}{\"status\":\"rejected\"}", Outcome::Rejected),
+        (200, &[], "\u{feff}", Outcome::Unknown),
         (200, &[], r#"{"status":"rejected"}"#, Outcome::Rejected),
         (200, &[], r#"{"status":"declined"}"#, Outcome::Unknown),
         (200, &[], r#"{"status":7}"#, Outcome::Unknown),
@@ -137,6 +139,22 @@ fn account_numbers_do_not_reach_the_journal() {
     let body = r#"{"error":"account DE89 3704 0044 0532 0130 00 is closed","status":"rejected"}"#;
     let answer = read_answer(&channel(Vec::new()), &expected(), 422, &HeaderMap::new(), body.as_bytes());
     assert_eq!(answer.message, r#"HTTP 422, status "rejected", error "account DE[digits]is closed""#);
+}
+
+#[test]
+fn of_a_body_that_cannot_be_read_the_message_says_what_the_headers_say_and_how_long_it_is() {
+    let headers = [("content-type", "text/html; id=123456789"), ("content-encoding", "br")];
+    let headers: HeaderMap =
+        headers.into_iter().map(|(n, v)| (n.parse().unwrap(), v.parse().unwrap())).collect();
+    for (status, code) in [(200, Code::Unreadable), (422, Code::NoJson)] {
+        let answer = read_answer(&channel(Vec::new()), &expected(), status, &headers, b"<html>");
+        let shown = r#"Content-Type "text/html; id=[digits]", Content-Encoding "br", body length 6"#;
+        assert_eq!((answer.code, answer.message), (code, format!("HTTP {status}, {shown}")));
+        let bare = read_answer(&channel(Vec::new()), &expected(), status, &HeaderMap::new(), b"<html>");
+        assert_eq!(bare.message, format!("HTTP {status}, body length 6"));
+    }
+    let paid = read_answer(&channel(Vec::new()), &expected(), 200, &headers, b"{}");
+    assert_eq!(paid.message, "HTTP 200");
 }
 
 #[test]

@@ -2,8 +2,11 @@
 
 use std::fmt::Write as _;
 
+use hyper::HeaderMap;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
+
 use crate::bank::Secrets;
-use crate::refund::text;
+use crate::refund::{Code, text};
 
 /// The fields that banks use for explanations.
 const FIELDS: [&str; 10] = [
@@ -44,6 +47,28 @@ pub(in crate::bank) fn message(
         }
     }
     text::first(said, 500)
+}
+
+/// What helps to find out who wrote a body that cannot be read: what its headers say, and its length. Nothing for other
+/// codes.
+pub(in crate::bank) fn about_body(
+    code: Code,
+    headers: &HeaderMap,
+    body: &[u8],
+    secrets: Secrets<'_>,
+) -> String {
+    let mut said = String::new();
+    if !matches!(code, Code::Unreadable | Code::NoJson) {
+        return said;
+    }
+    for (name, shown_name) in [(CONTENT_TYPE, "Content-Type"), (CONTENT_ENCODING, "Content-Encoding")] {
+        let Some(value) = headers.get(name) else { continue };
+        let value = String::from_utf8_lossy(value.as_bytes());
+        let value = text::first(redact(&secrets.hide(&value)), 120);
+        let _ = write!(said, ", {shown_name} \"{value}\"");
+    }
+    let _ = write!(said, ", body length {}", body.len());
+    said
 }
 
 /// Hides runs of nine or more digits, because account and card numbers look so. Only a letter ends a run.

@@ -6,6 +6,7 @@ use hyper::header::HeaderValue;
 use serde_json::Value;
 
 use crate::bank::Secrets;
+use crate::bank::json::without_mark;
 use crate::bank::outcome::message;
 
 /// The life of a token whose end the server does not name.
@@ -30,7 +31,7 @@ pub(in crate::bank) struct NoToken {
 
 /// Reads one whole answer to a request with these secrets.
 pub(in crate::bank) fn read(status: u16, body: &[u8], secrets: Secrets<'_>) -> Result<NewToken, NoToken> {
-    let json = serde_json::from_slice::<Value>(body).ok();
+    let json = serde_json::from_slice::<Value>(without_mark(body)).ok();
     if status != 200 {
         let is_lasting = (400..500).contains(&status) && status != 429 && status != 408;
         return Err(NoToken { why: message(status, None, json.as_ref(), secrets), is_lasting });
@@ -66,6 +67,7 @@ mod tests {
             (r#"{"access_token":"t-1","token_type":"Bearer","expires_in":60}"#, 60),
             (r#"{"access_token":"t-1","token_type":"bearer","expires_in":"60","scope":"a"}"#, 60),
             (r#"{"access_token":"t-1","token_type":"Bearer"}"#, 300),
+            ("\u{feff}{\"access_token\":\"t-1\",\"token_type\":\"Bearer\"}", 300),
             (r#"{"access_token":"t-1","token_type":"Bearer","expires_in":99999999}"#, 86_400),
         ] {
             let token = read(200, body.as_bytes(), Secrets::default()).unwrap();
