@@ -22,6 +22,7 @@ use super::settings::ConnectionSettings;
 use super::signing::Signer;
 use crate::channel::{Authorization, Channel};
 use crate::crash;
+use crate::logs::chain;
 use crate::refund::Code;
 
 /// One request, without the headers that all requests of the client share. It has no `Debug`: some banks want a key in
@@ -225,14 +226,13 @@ impl Client {
             }
             (Ok(Err(error)), Passed::Yes { first_byte }) => {
                 reserved.lost(first_byte);
-                (
-                    CallResult::Lost { code: Code::AnswerLost, message: error.to_string(), first_byte },
-                    Retry::No,
-                )
+                // hyper's own text does not name the cause.
+                let message = chain(&error).to_string();
+                (CallResult::Lost { code: Code::AnswerLost, message, first_byte }, Retry::No)
             }
             (Ok(Ok((response, Err(error)))), Passed::Yes { first_byte }) => {
                 reserved.close();
-                let message = format!("after status {}: {error}", response.status());
+                let message = format!("after status {}: {}", response.status(), chain(&*error));
                 (CallResult::Lost { code: Code::AnswerCut, message, first_byte }, Retry::No)
             }
         }

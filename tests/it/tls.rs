@@ -231,6 +231,8 @@ async fn a_client_certificate_refused_after_our_first_byte_makes_the_refund_unkn
             until("nobody knows what became of it", async || scratch.count(State::Unknown).await == 1).await;
             let code = "select code from refundd.attempts";
             assert_eq!(scratch.text(code).await, "answer_lost");
+            let message = scratch.text("select message from refundd.attempts").await;
+            assert!(message.contains("received fatal alert"), "{message}");
         } else {
             until("the handshake fails", async || {
                 node.get("/v1/channels").await.text.contains("agree on TLS")

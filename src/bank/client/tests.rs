@@ -143,6 +143,30 @@ async fn a_request_without_a_reserved_connection_gets_another_when_its_own_died_
 }
 
 #[tokio::test]
+async fn a_lost_answer_names_its_cause() {
+    let status = "after status 200 OK: ";
+    for (answer, code, begins) in [
+        ("", Code::AnswerLost, ""),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", Code::AnswerCut, status),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = client(&listener, Duration::from_secs(4), Duration::from_secs(5));
+        let bank = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            // Closing it is a reset then.
+            stream.set_zero_linger().unwrap();
+        };
+        let (request, deadline) = (post(Bytes::new()), deadline());
+        let ((), result) = tokio::join!(bank, client.call(&request, &deadline, None));
+        let CallResult::Lost { code: found, message, .. } = &result else { panic!("{result:?}") };
+        assert_eq!(*found, code, "{message}");
+        assert!(message.starts_with(begins) && message.contains("reset by peer"), "{message}");
+    }
+}
+
+#[tokio::test]
 async fn a_server_whose_answer_is_cut_off_after_its_status_is_one_that_answers() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client(&listener, Duration::from_secs(4), Duration::from_secs(5)).for_the_status();
