@@ -48,7 +48,7 @@ impl Avoided {
 /// them the one that failed last.
 ///
 /// # Errors
-/// When every address failed: the last failure.
+/// When every address failed: the failure that says most, behind its address if there are several.
 pub async fn connect_avoiding(
     addresses: impl IntoIterator<Item = SocketAddr>,
     avoided: &Avoided,
@@ -69,7 +69,7 @@ pub async fn connect_avoiding(
 /// Connects to one of the addresses; also returns how long its own try took.
 ///
 /// # Errors
-/// When every address failed: the last failure.
+/// When every address failed: the failure that says most, behind its address if there are several.
 pub async fn connect(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<(TcpStream, Duration)> {
     connect_avoiding(addresses, &Avoided::default()).await
 }
@@ -78,24 +78,39 @@ pub async fn connect(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Res
 async fn race(addresses: impl Iterator<Item = (SocketAddr, Duration)>) -> io::Result<(TcpStream, Duration)> {
     let mut left = addresses.peekable();
     let mut running = FuturesUnordered::new();
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut failures = Vec::new();
     loop {
         if let Some((address, _)) = left.next() {
             running.push(async move {
                 let began = Instant::now();
-                TcpStream::connect(address).await.map(|stream| (stream, began.elapsed()))
+                let connected = TcpStream::connect(address).await;
+                connected.map(|stream| (stream, began.elapsed())).map_err(|error| (address, error))
             });
         }
         let pause = left.peek().map(|(_, pause)| *pause);
         tokio::select! {
             tried = running.next() => match tried {
                 Some(Ok(connected)) => return Ok(connected),
-                Some(Err(error)) => last = error,
-                None => return Err(last),
+                Some(Err(failure)) => failures.push(failure),
+                None => return Err(telling(failures)),
             },
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
         }
     }
+}
+
+/// The first failure that does not only say that this host lacks the way to the address, such as a whole family.
+fn telling(mut failures: Vec<(SocketAddr, io::Error)>) -> io::Error {
+    use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
+    let has_way = |(_, error): &(SocketAddr, io::Error)| {
+        !matches!(error.kind(), NetworkUnreachable | HostUnreachable | AddrNotAvailable)
+    };
+    if failures.is_empty() {
+        return io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    }
+    let are_several = failures.len() > 1;
+    let (address, error) = failures.swap_remove(failures.iter().position(has_way).unwrap_or(0));
+    if are_several { io::Error::new(error.kind(), format!("{}: {error}", address.ip())) } else { error }
 }
 
 /// The addresses in the resolver's order, but with the two families by turns (section 4): a family that this host
@@ -147,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_refusal_the_next_address_is_tried_at_once_and_the_last_refusal_is_reported() {
+    async fn after_a_refusal_the_next_address_is_tried_at_once_and_a_refusal_is_reported() {
         let good = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let closed: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let began = Instant::now();
@@ -155,6 +170,9 @@ mod tests {
         assert!(began.elapsed() < NEXT_AFTER, "{:?}", began.elapsed());
         let error = connect([closed, closed]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(error.to_string().starts_with("127.0.0.1: Connection refused"), "{error}");
+        let alone = connect([closed]).await.unwrap_err().to_string();
+        assert!(alone.starts_with("Connection refused"), "{alone}");
         assert_eq!(connect([]).await.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
@@ -176,6 +194,27 @@ mod tests {
         assert_eq!(reached([second, first]).await, first, "the one that failed last comes last");
         drop(one);
         assert_eq!(reached([first, second]).await, second, "the other one does not even accept");
+    }
+
+    #[test]
+    fn a_family_that_this_host_lacks_hides_no_failure_of_the_other() {
+        use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, NetworkUnreachable, TimedOut};
+        let told = |kinds: &[io::ErrorKind]| {
+            let addresses = ["[2001:db8::1]:443", "192.0.2.1:443", "192.0.2.2:443"];
+            let failures = addresses.iter().zip(kinds);
+            let failures = failures
+                .map(|(address, kind)| (address.parse::<SocketAddr>().unwrap(), io::Error::from(*kind)));
+            let error = telling(failures.collect());
+            (error.kind(), error.to_string().split(": ").next().unwrap().to_owned())
+        };
+        for (kinds, kind, address) in [
+            ([NetworkUnreachable, ConnectionRefused, TimedOut], ConnectionRefused, "192.0.2.1"),
+            ([TimedOut, ConnectionRefused, NetworkUnreachable], TimedOut, "2001:db8::1"),
+            ([ConnectionRefused, AddrNotAvailable, NetworkUnreachable], ConnectionRefused, "2001:db8::1"),
+            ([NetworkUnreachable, AddrNotAvailable, NetworkUnreachable], NetworkUnreachable, "2001:db8::1"),
+        ] {
+            assert_eq!(told(&kinds), (kind, address.to_owned()), "{kinds:?}");
+        }
     }
 
     #[test]
