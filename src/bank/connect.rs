@@ -3,6 +3,7 @@
 //! An address that accepts a connection and then fails is avoided by the next dials.
 
 mod connection;
+mod progress;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::BankError;
-use super::dial_error::DialError;
+use super::dial_error::{DialError, DialStage};
 use super::door::{Door, Guarded};
 use super::kernel::{self, Ends};
 use super::lookup::Lookups;
@@ -26,6 +27,7 @@ use crate::certificate;
 use crate::channel::{Networks, WhyNot};
 use crate::eyeballs::{self, Avoided};
 pub use connection::Connection;
+use progress::DialProgress;
 
 /// Opens connections to one address.
 pub struct Dialer {
@@ -107,21 +109,24 @@ impl Dialer {
 
     /// Opens one connection within [`Dialer::limit`].
     pub async fn dial(&self) -> Result<Connection, DialError> {
-        let reached = OnceLock::new();
-        let dialled = tokio::time::timeout(self.limit, self.dial_unbounded(&reached))
+        let progress = DialProgress::default();
+        let dialled = tokio::time::timeout(self.limit, self.dial_unbounded(&progress))
             .await
-            .unwrap_or_else(|_| Err(DialError::TimedOut { host: self.host.clone(), limit: self.limit }));
-        if let (Err(_), Some(address)) = (&dialled, reached.get()) {
-            self.avoided.failed(*address);
+            .unwrap_or_else(|_| Err(self.timed_out(progress.stage())));
+        if let (Err(_), Some(address)) = (&dialled, progress.address()) {
+            self.avoided.failed(address);
         }
         dialled
     }
 
-    /// Sets `reached` to the address that accepted the connection.
-    async fn dial_unbounded(&self, reached: &OnceLock<SocketAddr>) -> Result<Connection, DialError> {
+    fn timed_out(&self, stage: DialStage) -> DialError {
+        DialError::TimedOut { stage, host: self.host.clone(), limit: self.limit }
+    }
+
+    async fn dial_unbounded(&self, progress: &DialProgress) -> Result<Connection, DialError> {
         let began = Instant::now();
         loop {
-            let (stream, made) = self.connect(began, reached).await?;
+            let (stream, made) = self.connect(began, progress).await?;
             let Some(secure) = &self.tls else { return self.speak(stream, made).await };
             let shaking = Instant::now();
             let (stream, was_asked) = tls::watching(secure.shake_hands(stream)).await;
@@ -144,13 +149,10 @@ impl Dialer {
         }
     }
 
-    /// Opens a TCP connection, and sets `reached` as [`Dialer::dial_unbounded`] does.
-    async fn connect(
-        &self,
-        began: Instant,
-        reached: &OnceLock<SocketAddr>,
-    ) -> Result<(TcpStream, Made), DialError> {
+    /// Opens a TCP connection.
+    async fn connect(&self, began: Instant, progress: &DialProgress) -> Result<(TcpStream, Made), DialError> {
         let addresses = self.lookup().await?;
+        progress.found();
         let addresses = self.usable(addresses)?;
         let tcp = |source| DialError::Tcp { host: self.host.clone(), source };
         let connecting = eyeballs::connect_avoiding(addresses, &self.avoided);
@@ -162,7 +164,7 @@ impl Dialer {
         // While this process is frozen, nobody ends the socket. Then the kernel does.
         kernel::drop_unacknowledged_after(&stream, self.unacknowledged).map_err(tcp)?;
         if let Ok(peer) = stream.peer_addr() {
-            let _ = reached.set(peer);
+            progress.reached(peer);
         }
         let ends = stream.local_addr().and_then(|local| Ok(Ends { local, peer: stream.peer_addr()? }));
         Ok((stream, Made { began, tcp_connect, ends: ends.ok() }))
@@ -171,8 +173,7 @@ impl Dialer {
     /// The addresses of the host as DNS names them now, each with the reason if the channel may not connect to it.
     pub async fn addresses(&self) -> Result<Vec<(IpAddr, Option<WhyNot>)>, DialError> {
         let found = tokio::time::timeout(self.limit, self.lookup()).await;
-        let mut addresses = found
-            .unwrap_or_else(|_| Err(DialError::TimedOut { host: self.host.clone(), limit: self.limit }))?;
+        let mut addresses = found.unwrap_or_else(|_| Err(self.timed_out(DialStage::Dns)))?;
         addresses.dedup();
         Ok(addresses.into_iter().map(|ip| (ip, self.networks.refusal(&self.host, ip))).collect())
     }

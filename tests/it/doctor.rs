@@ -163,6 +163,7 @@ async fn servers_that_do_not_answer_hide_no_other_finding() {
         is_found(&report, "broken", "redis.reach", "Redis");
         is_found(&report, "broken", "bank", "`gone`");
         is_found(&report, "broken", "bank", "`silent`");
+        is_found(&report, "broken", "bank", "agree on TLS with 127.0.0.1 within 1s");
         is_well(&report, "bank", "`well`");
         is_well(&report, "host.files", "0600");
     }
