@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use hyper::client::conn::http1::handshake;
+use hyper::client::conn::http1::Builder;
 use hyper_util::rt::TokioIo;
 use rustls::ProtocolVersion;
 use rustls::pki_types::ServerName;
@@ -235,10 +235,11 @@ impl Dialer {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let door = Door::new();
+        let stream = TokioIo::new(Guarded::new(stream, door.clone(), self.tls.is_none()));
+        // HTTP ignores the case of names. But a gateway that looks for `Idempotency-Key` as it is written would lose the key.
+        let handshake = Builder::new().title_case_headers(true).handshake(stream).await;
         let (sender, connection) =
-            handshake(TokioIo::new(Guarded::new(stream, door.clone(), self.tls.is_none())))
-                .await
-                .map_err(|source| DialError::Http { host: self.host.clone(), source })?;
+            handshake.map_err(|source| DialError::Http { host: self.host.clone(), source })?;
         let ended = Arc::new(OnceLock::new());
         // The task ends with the connection. An error of the connection reaches the request that waits on it.
         tokio::spawn({

@@ -143,6 +143,29 @@ async fn a_request_without_a_reserved_connection_gets_another_when_its_own_died_
 }
 
 #[tokio::test]
+async fn header_names_leave_with_capitals() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = client(&listener, Duration::from_secs(4), Duration::from_secs(5));
+    let mut request = post(Bytes::new());
+    request.headers.insert("idempotency-key", HeaderValue::from_static("k-1"));
+    let bank = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut came = Vec::new();
+        while !came.ends_with(b"\r\n\r\n") {
+            assert!(stream.read_buf(&mut came).await.unwrap() > 0);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+        String::from_utf8(came).unwrap()
+    };
+    let deadline = deadline();
+    let (came, result) = tokio::join!(bank, client.call(&request, &deadline, None));
+    assert!(matches!(result, CallResult::Answer { status: 200, .. }), "{result:?}");
+    for name in ["Host", "Accept-Encoding", "User-Agent", "Idempotency-Key"] {
+        assert!(came.contains(&format!("\r\n{name}: ")), "{came}");
+    }
+}
+
+#[tokio::test]
 async fn a_lost_answer_names_its_cause() {
     let status = "after status 200 OK: ";
     for (answer, code, begins) in [
