@@ -14,6 +14,9 @@ const LIFE: Duration = Duration::from_mins(5);
 /// A token that ends later than this is asked for anew all the same.
 const LONGEST_LIFE: Duration = Duration::from_hours(24);
 
+/// What servers call a bearer token. The second is the default of Apigee.
+const KINDS: [&str; 2] = ["Bearer", "BearerToken"];
+
 /// The header that carries a new token, and how long the token lives.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::bank) struct NewToken {
@@ -40,7 +43,8 @@ pub(in crate::bank) fn read(status: u16, body: &[u8], secrets: Secrets<'_>) -> R
     let text = |field: &str| of(field).and_then(Value::as_str);
     let unusable = |why: &str| NoToken { why: why.to_owned(), is_lasting: true };
     let token = text("access_token").ok_or_else(|| unusable("the answer has no `access_token`"))?;
-    if !text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
+    let is_bearer = |kind: &str| KINDS.iter().any(|known| kind.eq_ignore_ascii_case(known));
+    if !text("token_type").is_some_and(is_bearer) {
         return Err(unusable("the `token_type` of the answer is not \"Bearer\""));
     }
     let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
@@ -66,6 +70,7 @@ mod tests {
         for (body, seconds) in [
             (r#"{"access_token":"t-1","token_type":"Bearer","expires_in":60}"#, 60),
             (r#"{"access_token":"t-1","token_type":"bearer","expires_in":"60","scope":"a"}"#, 60),
+            (r#"{"access_token":"t-1","token_type":"BearerToken","expires_in":"60"}"#, 60),
             (r#"{"access_token":"t-1","token_type":"Bearer"}"#, 300),
             ("\u{feff}{\"access_token\":\"t-1\",\"token_type\":\"Bearer\"}", 300),
             (r#"{"access_token":"t-1","token_type":"Bearer","expires_in":99999999}"#, 86_400),
