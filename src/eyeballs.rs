@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use rustix::io::Errno;
 use tokio::net::TcpStream;
 
 use crate::lock::Lock;
@@ -102,14 +103,18 @@ async fn race(addresses: impl Iterator<Item = (SocketAddr, Duration)>) -> io::Re
 /// The first failure that does not only say that this host lacks the way to the address, such as a whole family.
 fn telling(mut failures: Vec<(SocketAddr, io::Error)>) -> io::Error {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
-    let has_way = |(_, error): &(SocketAddr, io::Error)| {
-        !matches!(error.kind(), NetworkUnreachable | HostUnreachable | AddrNotAvailable)
+    let says_little = |error: &io::Error| match error.kind() {
+        NetworkUnreachable | AddrNotAvailable => 2,
+        _ if error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) => 2,
+        HostUnreachable => 1,
+        _ => 0,
     };
-    if failures.is_empty() {
+    // The first of those that say most.
+    let Some(most) = (0..failures.len()).min_by_key(|nth| says_little(&failures[*nth].1)) else {
         return io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    }
+    };
     let are_several = failures.len() > 1;
-    let (address, error) = failures.swap_remove(failures.iter().position(has_way).unwrap_or(0));
+    let (address, error) = failures.swap_remove(most);
     if are_several { io::Error::new(error.kind(), format!("{}: {error}", address.ip())) } else { error }
 }
 
@@ -212,6 +217,8 @@ mod tests {
             ([TimedOut, ConnectionRefused, NetworkUnreachable], TimedOut, "2001:db8::1"),
             ([ConnectionRefused, AddrNotAvailable, NetworkUnreachable], ConnectionRefused, "2001:db8::1"),
             ([NetworkUnreachable, AddrNotAvailable, NetworkUnreachable], NetworkUnreachable, "2001:db8::1"),
+            ([NetworkUnreachable, HostUnreachable, NetworkUnreachable], HostUnreachable, "192.0.2.1"),
+            ([HostUnreachable, TimedOut, NetworkUnreachable], TimedOut, "192.0.2.1"),
         ] {
             assert_eq!(told(&kinds), (kind, address.to_owned()), "{kinds:?}");
         }

@@ -19,7 +19,7 @@ use super::Asked;
 use super::json::{self, UnreadBody};
 use crate::channel::{AnswerRule, Channel, ReferenceAt, RuleOutcome};
 use crate::refund::{Answer, Code, EchoMismatch, Outcome, card, text};
-use errors::names_an_error;
+use errors::{is_taken_for_paid, names_an_error};
 use texts::redact;
 
 pub(super) use texts::{about_body, message};
@@ -216,6 +216,7 @@ pub(super) fn first_match<'r>(
         // Every condition is named, so that a new one does not compile until it is checked here.
         let AnswerRule { status: wanted, body, outcome: _ } = rule;
         *wanted == status
+            && !is_taken_for_paid(rule, json)
             && body.as_ref().is_none_or(|(pointer, wanted)| {
                 json.and_then(|json| json.pointer(pointer)).is_some_and(|value| json::is_text(value, wanted))
             })
@@ -234,9 +235,7 @@ fn by_table(
         // `"declined"` and `false` are JSON values as well.
         200..=299 if json.is_some_and(|json| !json.is_object()) => (Outcome::Unknown, Code::Unmapped),
         // A gateway answers so when it gave up, and the bank may have paid.
-        200..=299 if status_text.is_none() && json.is_some_and(names_an_error) => {
-            (Outcome::Unknown, Code::Unmapped)
-        }
+        200..=299 if json.is_some_and(names_an_error) => (Outcome::Unknown, Code::Unmapped),
         200..=299 => match status_text.map(|w| w.as_str().unwrap_or("")) {
             None | Some("succeeded") if status != 202 => (Outcome::Succeeded, Code::Succeeded),
             None | Some("succeeded" | "pending") => (Outcome::Accepted, Code::Accepted),

@@ -5,20 +5,36 @@
 
 use serde_json::Value;
 
-/// The fields at the top of a body that name an error.
-const FIELDS: [&str; 6] = ["error", "errors", "errorCode", "errorMessage", "errorType", "fault"];
+use crate::channel::{AnswerRule, RuleOutcome};
+
+/// What the fields at the top of a body that name an error are called, without case, `_` and `-`.
+const FIELDS: [&str; 6] = ["error", "errors", CODE, "errormessage", "errortype", "fault"];
+const CODE: &str = "errorcode";
 
 /// Texts in these fields that say that there is no error, in any case.
-const NO_ERROR: [&str; 4] = ["ok", "success", "none", "false"];
+const NO_ERROR: [&str; 8] = ["ok", "success", "none", "no error", "null", "false", "no", "n"];
 
-/// Whether a field at the top of the body names an error. Banks write `"errorCode":"00"` into a success, often with a
-/// text for people, so such a code outweighs that text.
+/// Whether a 2xx without `status` has a field that names an error. Banks write `"errorCode":"00"` into a success, often
+/// with a text for people, so such a code outweighs that text.
 pub(super) fn names_an_error(json: &Value) -> bool {
-    let has_good_code = json.get("errorCode").is_some_and(says_no_error);
-    FIELDS.iter().any(|field| {
-        let is_outweighed = has_good_code && matches!(*field, "errorMessage" | "errorType");
-        !is_outweighed && json.get(*field).is_some_and(is_error)
+    let Some(fields) = json.as_object().filter(|fields| !fields.contains_key("status")) else { return false };
+    let named = || fields.iter().map(|(name, value)| (plain(name), value));
+    let has_good_code = named().any(|(name, value)| name == CODE && says_no_error(value));
+    named().any(|(name, value)| {
+        let is_outweighed = has_good_code && matches!(&*name, CODE | "errormessage" | "errortype");
+        !is_outweighed && FIELDS.contains(&&*name) && is_error(value)
     })
+}
+
+/// Whether a rule for any body would take this error for paid. Such a rule often stands last, for all codes that the
+/// rules before it do not list.
+pub(super) fn is_taken_for_paid(rule: &AnswerRule, json: Option<&Value>) -> bool {
+    let gives_paid = matches!(rule.outcome, RuleOutcome::Succeeded | RuleOutcome::Accepted);
+    rule.body.is_none() && gives_paid && json.is_some_and(names_an_error)
+}
+
+fn plain(name: &str) -> String {
+    name.chars().filter(|c| !matches!(c, '_' | '-')).flat_map(char::to_lowercase).collect()
 }
 
 fn is_error(value: &Value) -> bool {
@@ -35,7 +51,7 @@ fn is_error(value: &Value) -> bool {
 /// Whether a number or a text says that there is no error: zeros, or one of the known texts. An empty text says nothing.
 fn says_no_error(value: &Value) -> bool {
     match value {
-        Value::Number(number) => number.as_i64() == Some(0),
+        Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => {
             let text = text.trim();
             let is_zeros = !text.is_empty() && text.bytes().all(|byte| byte == b'0');
@@ -64,6 +80,15 @@ mod tests {
             (r#"{"errorCode":null,"errorMessage":"time-out"}"#, true),
             (r#"{"errorCode":"00","error":"time-out"}"#, true),
             (r#"{"errorCode":"00","errorMessage":"Transaction approved","errorType":"I"}"#, false),
+            (r#"{"error_code":"51","error_message":"declined"}"#, true),
+            (r#"{"ErrorCode":"51"}"#, true),
+            (r#"{"Errors":[{"Code":"E7"}]}"#, true),
+            (r#"{"error-message":"declined"}"#, true),
+            (r#"{"status":"succeeded","error":"declined"}"#, false),
+            (r#"{"ErrorCode":"00","ErrorMessage":"Approved"}"#, false),
+            (r#"{"errorCode":0.0,"errorMessage":"Approved"}"#, false),
+            (r#"{"errorMessage":"No Error","fault":"N"}"#, false),
+            (r#"{"terrors":"x"}"#, false),
             (r#"{"errorCode":0}"#, false),
             (r#"{"errorCode":"0000","errorMessage":""}"#, false),
             (r#"{"errorCode":"SUCCESS","errorMessage":"Done"}"#, false),

@@ -9,11 +9,14 @@ use crate::bank::Secrets;
 use crate::refund::{Code, text};
 
 /// The fields that banks use for explanations.
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 13] = [
     "status",
     "code",
     "errorCode",
+    "errorType",
     "error",
+    "fault",
+    "faultstring",
     "message",
     "errorMessage",
     "error_description",
@@ -23,7 +26,13 @@ const FIELDS: [&str; 10] = [
 ];
 
 /// Where these fields stand: how the text names the place, and its JSON pointer.
-const PLACES: [(&str, &str); 3] = [("", ""), ("error.", "/error"), ("errors[0].", "/errors/0")];
+const PLACES: [(&str, &str); 5] = [
+    ("", ""),
+    ("error.", "/error"),
+    ("errors.", "/errors"),
+    ("errors[0].", "/errors/0"),
+    ("fault.", "/fault"),
+];
 
 /// A short text for people. It names the channel's rule that decided, by its number in the file. Of the body it quotes
 /// only the fields that banks use for explanations, without the secrets of the request.
@@ -58,7 +67,7 @@ pub(in crate::bank) fn about_body(
     secrets: Secrets<'_>,
 ) -> String {
     let mut said = String::new();
-    if !matches!(code, Code::Unreadable | Code::NoJson) {
+    if !matches!(code, Code::Unreadable | Code::NoJson | Code::NotJson) {
         return said;
     }
     for (name, shown_name) in [(CONTENT_TYPE, "Content-Type"), (CONTENT_ENCODING, "Content-Encoding")] {

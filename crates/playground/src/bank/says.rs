@@ -77,8 +77,7 @@ fn text(body: &Map<String, Value>) -> Option<&str> {
 
 /// Whether it has a field in which banks and gateways name an error. One that is empty is rare, and counts as well.
 fn may_name_an_error(body: &Map<String, Value>) -> bool {
-    let fields = ["error", "errors", "errorCode", "errorMessage", "errorType", "fault"];
-    fields.iter().any(|field| body.contains_key(*field))
+    body.keys().any(|name| name.to_lowercase().starts_with("error") || name.eq_ignore_ascii_case("fault"))
 }
 
 fn is_about_another(body: &Map<String, Value>, sent_minor: Option<i64>) -> bool {

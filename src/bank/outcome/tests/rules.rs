@@ -76,7 +76,19 @@ fn a_2xx_that_names_an_error_is_unmapped_until_a_rule_gives_it_a_meaning() {
     let declined = Some(("/error/code".to_owned(), "51".to_owned()));
     let declined = AnswerRule { status: 200, body: declined, outcome: RuleOutcome::Rejected };
     assert_eq!(read(vec![declined]), (Outcome::Rejected, Code::ChannelRule, None));
-    let paid = AnswerRule { status: 200, body: None, outcome: RuleOutcome::Succeeded };
+    // A last rule for all other bodies does not take an error for paid, with and without rules before it.
+    let of_any_body = |outcome| AnswerRule { status: 200, body: None, outcome };
+    let other = Some(("/error/code".to_owned(), "05".to_owned()));
+    let other = AnswerRule { status: 200, body: other, outcome: RuleOutcome::Rejected };
+    for paid in [RuleOutcome::Succeeded, RuleOutcome::Accepted] {
+        let wanted = (Outcome::Unknown, Code::Unmapped, None);
+        assert_eq!(read(vec![of_any_body(paid)]), wanted);
+        assert_eq!(read(vec![other.clone(), of_any_body(paid)]), wanted);
+    }
+    let (outcome, code, _) = read(vec![of_any_body(RuleOutcome::Review)]);
+    assert_eq!((outcome, code), (Outcome::Review, Code::ChannelRule));
+    let paid = Some(("/error/code".to_owned(), "51".to_owned()));
+    let paid = AnswerRule { status: 200, body: paid, outcome: RuleOutcome::Succeeded };
     assert_eq!(read(vec![paid]), (Outcome::Succeeded, Code::ChannelRule, Some("B-1".to_owned())));
 }
 
