@@ -203,7 +203,9 @@ mod tests {
 
     #[test]
     fn a_family_that_this_host_lacks_hides_no_failure_of_the_other() {
-        use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
+        use io::ErrorKind::{
+            AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut,
+        };
         let told = |kinds: &[io::ErrorKind]| {
             let addresses = ["[2001:db8::1]:443", "192.0.2.1:443", "192.0.2.2:443"];
             let failures = addresses.iter().zip(kinds);
