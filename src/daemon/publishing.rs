@@ -210,7 +210,8 @@ impl Publisher {
             tracing::info!(
                 channels,
                 rules,
-                "No living node runs the channels and limits that were published last: this node published its own again"
+                "Postgres had other channels and limits than all living nodes run, from a node that is gone or after a failover: \
+                 this node published its own again"
             );
         }
         // A failover may lose what was written now, and bring the old mark back. So only what needed no change was seen.
