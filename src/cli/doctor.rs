@@ -113,13 +113,13 @@ async fn findings(args: &Args, config: &Config, path: &std::path::Path) -> Vec<F
     findings.extend(host::findings(config, path, soon, now));
     let warnings = check::warnings(config);
     if warnings.is_empty() {
-        findings.push(Finding::ok("configuration", format!("{} keeps every law", path.display())));
+        findings.push(Finding::ok("configuration", format!("{} is valid", path.display())));
     }
     findings.extend(warnings.into_iter().map(|warning| {
         Finding::warning(
             "configuration",
             warning,
-            "the file keeps every law, and this is seldom what its writer wants",
+            "the file is valid, but this setting is seldom intended",
             "change the file, or leave it if it is meant",
         )
     }));

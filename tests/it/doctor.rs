@@ -128,7 +128,7 @@ async fn a_healthy_set_up_has_no_findings_and_nothing_is_sent_or_spent() {
         ("bank", "endpoint and inquiry.url"),
         ("host.files", "0600"),
         ("host.open_files", "16 for callers"),
-        ("configuration", "keeps every law"),
+        ("configuration", "is valid"),
     ] {
         is_well(&report, check, words);
     }
