@@ -2,6 +2,8 @@
 //!
 //! The module saves nothing.
 
+mod bounds;
+
 use std::cell::Cell;
 use std::io::{BufRead, Read};
 use std::path::Path;
@@ -11,6 +13,7 @@ use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc::Sender;
 
+use self::bounds::{BoundedRows, CurrentRow, MOST_BYTES, next_line};
 use crate::config::Config;
 use crate::refund::NewRefund;
 use crate::refund::draft::{Draft, FIELDS, FieldError, RefusedDraft};
@@ -89,20 +92,24 @@ pub(super) fn read(
 }
 
 fn read_ndjson(
-    file: impl BufRead,
+    mut file: impl BufRead,
     config: &Config,
     push: &mut impl FnMut(Row) -> bool,
 ) -> anyhow::Result<()> {
-    for (nth, text) in file.split(b'\n').enumerate() {
-        let text = text?;
-        if text.trim_ascii().is_empty() {
+    let (mut text, mut line) = (Vec::new(), 0);
+    while let Some(fits) = next_line(&mut file, &mut text)? {
+        line += 1;
+        let mark: &[u8] = if line == 1 { "\u{feff}".as_bytes() } else { b"" };
+        let refund = if !fits {
+            Err(RefusedLine::unreadable(too_long("write one refund on each line")))
+        } else if text.trim_ascii().is_empty() {
             continue;
-        }
-        let mark: &[u8] = if nth == 0 { "\u{feff}".as_bytes() } else { b"" };
-        let refund = serde_json::from_slice(text.strip_prefix(mark).unwrap_or(&text))
-            .map_err(|error| RefusedLine::unreadable(format!("is not JSON: {error}")))
-            .and_then(|json| check(&json, config));
-        if !push(Row { line: nth as u64 + 1, lines: 1, refund }) {
+        } else {
+            serde_json::from_slice(text.strip_prefix(mark).unwrap_or(&text))
+                .map_err(|error| RefusedLine::unreadable(format!("is not JSON: {error}")))
+                .and_then(|json| check(&json, config))
+        };
+        if !push(Row { line, lines: 1, refund }) {
             break;
         }
     }
@@ -113,8 +120,14 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
     // Now every record ends in one line feed. So the start of the next record gives the line of this record.
     let is_over = Cell::new(false);
     let file = LineFeeds { inner: file.chain(&b"\n"[..]), is_over: &is_over, holds_return: false };
+    let row = CurrentRow::default();
+    let file = BoundedRows::new(file, &row);
     let mut reader = ReaderBuilder::new().flexible(true).terminator(Terminator::Any(b'\n')).from_reader(file);
-    let columns = reader.headers().context("line 1")?.clone();
+    let columns = reader.headers().cloned();
+    if row.is_too_long.get() {
+        bail!("line 1: {}", too_long("the first line names the columns, and ends with a line feed"));
+    }
+    let columns = columns.context("line 1")?;
     for (nth, column) in columns.iter().enumerate() {
         if !FIELDS.contains(&column) {
             bail!(
@@ -128,8 +141,19 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
         }
     }
     let mut bytes = ByteRecord::new();
-    while reader.read_byte_record(&mut bytes)? {
+    loop {
+        row.begins.set(reader.position().byte());
+        if !reader.read_byte_record(&mut bytes)? {
+            break;
+        }
         let within = bytes.iter().flatten().filter(|byte| **byte == b'\n').count() as u64;
+        if row.is_too_long.get() {
+            // Nobody knows where the row ends, so the rest of the file has no rows.
+            let way_out = "no line after it was read; close each quote, and end each line with a line feed";
+            let refund = Err(RefusedLine::unreadable(too_long(way_out)));
+            push(Row { line: reader.position().line() - within, lines: 1 + within, refund });
+            break;
+        }
         // After a quote that is never closed, the cell ends with line feeds that begin no line.
         let last = bytes.iter().next_back().filter(|_| is_over.get()).unwrap_or_default();
         let no_lines = last.iter().rev().take_while(|byte| **byte == b'\n').count() as u64;
@@ -234,6 +258,10 @@ impl<R: Read> Read for LineFeeds<'_, R> {
             }
         }
     }
+}
+
+fn too_long(way_out: &str) -> String {
+    format!("has more than {MOST_BYTES} bytes, and no refund needs as many: {way_out}")
 }
 
 fn object(columns: &StringRecord, cells: &StringRecord) -> Result<Value, RefusedLine> {

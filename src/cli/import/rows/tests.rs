@@ -111,6 +111,79 @@ fn lines_of_json_are_counted_with_the_empty_ones() {
     assert!(results[1].starts_with("3: is not JSON"), "{results:?}");
 }
 
+/// A refund whose payload has this text.
+fn with_payload(nth: u32, payload: &str, format: FileFormat) -> String {
+    match format {
+        FileFormat::Csv => format!("R-{nth},acme,P-{nth},{nth},EUR,\"{}\"\n", payload.replace('"', "\"\"")),
+        FileFormat::Ndjson => format!(
+            "{{\"refund_ref\":\"R-{nth}\",\"channel\":\"acme\",\"payment_ref\":\"P-{nth}\",\"amount_minor\":{nth},\
+             \"currency\":\"EUR\",\"payload\":{payload}}}\n"
+        ),
+    }
+}
+
+const COLUMNS: &str = "refund_ref,channel,payment_ref,amount_minor,currency,payload\n";
+
+#[test]
+fn the_largest_payload_fits_into_a_line_also_when_each_character_is_an_escape() {
+    let payload = format!("\"{}\"", "\\u0078".repeat(16_382));
+    for (format, head) in [(FileFormat::Csv, COLUMNS), (FileFormat::Ndjson, "\n")] {
+        let line = with_payload(1, &payload, format);
+        assert!(line.len() * 2 < MOST_BYTES, "{}", line.len());
+        assert_eq!(rows(&format!("{head}{line}"), format).unwrap(), ["2: R-1 1"], "{format:?}");
+    }
+}
+
+#[test]
+fn a_line_of_json_beyond_the_bound_is_refused_alone() {
+    let of = |nth| with_payload(nth, "{}", FileFormat::Ndjson);
+    let said = |nth| {
+        format!(
+            "{nth}: has more than 262144 bytes, and no refund needs as many: write one refund on each line"
+        )
+    };
+    let (fits, long) = (" ".repeat(MOST_BYTES), "x".repeat(MOST_BYTES + 1));
+    let text = format!("{}{fits}\n{long}\n{}{long}{long}{long}", of(1), of(2));
+    assert_eq!(
+        rows(&text, FileFormat::Ndjson).unwrap(),
+        ["1: R-1 1".to_owned(), said(3), "4: R-2 2".to_owned(), said(5)]
+    );
+    let (mut endless, mut line) = (std::io::BufReader::new(std::io::repeat(b'x').take(64 << 20)), Vec::new());
+    assert_eq!(next_line(&mut endless, &mut line).unwrap(), Some(false));
+    assert!(line.capacity() <= 4 * MOST_BYTES, "{}", line.capacity());
+    assert_eq!(next_line(&mut endless, &mut line).unwrap(), None);
+}
+
+#[test]
+fn a_row_beyond_the_bound_is_refused_with_its_line_and_no_more_of_the_file_is_read() {
+    // Empty lines are no part of a row, however many they are.
+    let empty = "\n".repeat(MOST_BYTES * 2);
+    let (before, line) = (with_payload(1, "{}", FileFormat::Csv), MOST_BYTES * 2 + 3);
+    let said = format!(
+        "{line}: has more than 262144 bytes, and no refund needs as many: no line after it was read; close each quote, \
+         and end each line with a line feed"
+    );
+    for begin in ["R-2,acme,", "\"R-2,acme,\n\n"] {
+        let text = format!("{COLUMNS}{before}{empty}{begin}");
+        let most = 64 << 20;
+        let mut file = std::io::BufReader::new(text.as_bytes().chain(std::io::repeat(b'x').take(most)));
+        let config = Config::parse(Config::REFERENCE, "r.toml", &|_| None).unwrap();
+        let mut said_of = Vec::new();
+        let mut push = |row: Row| {
+            said_of.push(match row.refund {
+                Ok(refund) => format!("{}: {}", row.line, refund.refund_ref),
+                Err(refused) => format!("{}: {}", row.line, refused.wrong.join("; ")),
+            });
+            true
+        };
+        read_csv(&mut file, &config, &mut push).unwrap();
+        assert_eq!(said_of, ["2: R-1", &said]);
+        assert!(file.get_ref().get_ref().1.limit() > most - 4 * MOST_BYTES as u64);
+    }
+    let error = rows(&"x".repeat(MOST_BYTES * 2), FileFormat::Csv).unwrap_err().to_string();
+    assert!(error.starts_with("line 1: has more than 262144 bytes"), "{error}");
+}
+
 /// The import shows them after each commit, so it never holds more of them than its few commits have lines.
 #[test]
 fn refused_lines_fill_a_chunk_as_refunds_do_however_many_they_are() {
