@@ -18,6 +18,7 @@ mod list;
 mod moments;
 pub(super) mod nodes;
 mod notice;
+mod numbered;
 pub(super) mod overview;
 mod parts;
 pub(super) mod pausing;

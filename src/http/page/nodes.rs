@@ -8,14 +8,13 @@ use serde::Deserialize;
 
 use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
+use super::numbered::NumberedPage;
 use super::parts::{PerUnit, Tone, badge, cell, count, foreign, head, time, whole};
 use super::watch::Cluster;
 use super::{Page, Tab};
 use crate::limiter::{Limit, Placement};
 use crate::store::NodeRow;
 
-/// Limits on one page.
-const MOST: usize = 100;
 /// Channels that are named beside a limit.
 const MOST_CHANNELS: usize = 8;
 
@@ -50,8 +49,7 @@ pub(in crate::http) async fn show(
     let q = query.q.trim();
     let found: Vec<_> =
         limits.into_iter().filter(|(name, _)| name.contains(q)).map(|(_, limit)| limit).collect();
-    let pages = found.len().div_ceil(MOST).max(1);
-    let page = query.page.clamp(1, pages);
+    let page = NumberedPage::new(query.page, found.len());
     let body = html! {
         h1 { "Nodes and limits" }
         section aria-labelledby="nodes" {
@@ -66,8 +64,8 @@ pub(in crate::http) async fn show(
             }
             @if found.is_empty() { p.empty { "No limit matches." } }
             @else {
-                (table(&found[(page - 1) * MOST..found.len().min(page * MOST)], &api))
-                (pager(page, pages, found.len(), q))
+                (table(&found[page.places()], &api))
+                (page.links("/nodes", "limit", &[("q", q)]))
             }
         }
     };
@@ -153,22 +151,6 @@ fn table(limits: &[(&Limit, Vec<&str>)], api: &Api) -> Markup {
                         }))
                     }
                 }
-            }
-        }
-    }
-}
-
-fn pager(page: usize, pages: usize, found: usize, q: &str) -> Markup {
-    let link = |page: usize| {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        format!("/nodes?{}", query.append_pair("q", q).append_pair("page", &page.to_string()).finish())
-    };
-    html! {
-        @if pages > 1 {
-            nav.pager aria-label="Pages of limits" {
-                @if page > 1 { a rel="prev" href=(link(page - 1)) { "Earlier limits" } }
-                span { "Page " (page) " of " (pages) ", " (count(found as u64, "limit")) }
-                @if page < pages { a rel="next" href=(link(page + 1)) { "More limits" } }
             }
         }
     }

@@ -18,6 +18,7 @@ use super::super::{Api, Problem, Who};
 use super::binds::binds;
 use super::form::FormKey;
 use super::notice::{Said, notice};
+use super::numbered::NumberedPage;
 use super::parts::{PerUnit, bar, cell, clock, count, head, none, rounded, span, time, whole};
 use super::pausing::{causes, may_stop_everything, stop_form};
 use super::standing::{has_trouble, order, standing_badge};
@@ -28,8 +29,6 @@ use crate::desk::channel::{ChannelStatus, Drain, LimitStatus};
 use crate::refund::State as RefundState;
 use crate::store::{ChannelCensus, Suspension};
 
-/// Channels on one page.
-const MOST: usize = 100;
 /// A forecast that ends so soon has no date.
 const NEAR: Duration = Duration::from_hours(12);
 
@@ -68,9 +67,8 @@ pub(in crate::http) async fn show(
         .filter(|one| one.channel.contains(q) && is_shown(one, &query.show, &cluster))
         .collect();
     found.sort_by_cached_key(|one| order(one, &cluster));
-    let pages = found.len().div_ceil(MOST).max(1);
-    let page = query.page.clamp(1, pages);
-    let shown: Vec<&ChannelCensus> = found.iter().copied().skip((page - 1) * MOST).take(MOST).collect();
+    let page = NumberedPage::new(query.page, found.len());
+    let shown = &found[page.places()];
     let rows: Vec<(&ChannelCensus, ChannelStatus)> =
         shown.iter().copied().zip(statuses(&api.node, shown.iter().copied())).collect();
     let body = html! {
@@ -90,7 +88,7 @@ pub(in crate::http) async fn show(
                 }
             } @else {
                 (table(&rows, &cluster))
-                (pager(page, pages, found.len(), q, &query.show))
+                (page.links("/", "channel", &[("q", q), ("show", query.show.as_str())]))
             }
         }
     };
@@ -222,25 +220,6 @@ pub(super) fn forecast(status: &ChannelStatus) -> Markup {
                 }
             }
             Drain::Unknown(why) => span.none { "unknown: " (why) }
-        }
-    }
-}
-
-fn pager(page: usize, pages: usize, found: usize, q: &str, show: &str) -> Markup {
-    let query = |page: usize| {
-        form_urlencoded::Serializer::new(String::new())
-            .append_pair("q", q)
-            .append_pair("show", show)
-            .append_pair("page", &page.to_string())
-            .finish()
-    };
-    html! {
-        @if pages > 1 {
-            nav.pager aria-label="Pages of channels" {
-                @if page > 1 { a rel="prev" href={ "/?" (query(page - 1)) } { "Earlier channels" } }
-                span { "Page " (page) " of " (pages) ", " (count(found as u64, "channel")) }
-                @if page < pages { a rel="next" href={ "/?" (query(page + 1)) } { "More channels" } }
-            }
         }
     }
 }

@@ -9,10 +9,11 @@ use super::super::super::census::uncounted;
 use super::super::super::{Api, Problem, Who};
 use super::super::form::FormKey;
 use super::super::notice::{Said, notice};
+use super::super::numbered::NumberedPage;
 use super::super::parts::foreign;
 use super::super::pausing::{may_stop_everything, stop_form};
 use super::super::{Page, Tab};
-use super::{MOST, OverviewQuery, everything, pager};
+use super::{OverviewQuery, everything};
 use crate::store::Suspension;
 
 pub(super) async fn show_names(
@@ -31,8 +32,7 @@ pub(super) async fn show_names(
     let q = query.q.trim();
     let mut names = api.node.store.channel_names().await?;
     names.retain(|name| who.has_channel(name) && name.contains(q));
-    let pages = names.len().div_ceil(MOST).max(1);
-    let page = query.page.clamp(1, pages);
+    let page = NumberedPage::new(query.page, names.len());
     let body = html! {
         div.title {
             h1 { "Channels" }
@@ -47,14 +47,14 @@ pub(super) async fn show_names(
                 p { "Only channels whose name contains " strong { (foreign(q)) } ". " a href="/" { "All channels" } }
             }
             ul {
-                @for name in names.iter().skip((page - 1) * MOST).take(MOST) {
+                @for name in &names[page.places()] {
                     li {
                         a href={ "/channels/" (name) } { (name) }
                         @if suspended.contains(name.as_str()) { " is suspended" }
                     }
                 }
             }
-            (pager(page, pages, names.len(), q, ""))
+            (page.links("/", "channel", &[("q", q), ("show", "")]))
         }
     };
     Ok(key.keep(Page::new(Tab::Channels, "Channels", who, body).every(5)))
