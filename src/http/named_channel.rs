@@ -34,6 +34,14 @@ pub(super) fn in_path(name: Result<Path<String>, PathRejection>) -> Result<Strin
     name.map(|Path(name)| name).map_err(|_| no_such_channel("\u{fffd}"))
 }
 
+/// The name in a path of one channel; `None` in a path of everything, which has none.
+pub(super) type ChannelOrAll = Result<Option<Path<String>>, PathRejection>;
+
+/// As [`in_path`].
+pub(super) fn one_or_all(name: ChannelOrAll) -> Result<Option<String>, Problem> {
+    name.transpose().map(in_path).transpose()
+}
+
 /// Refuses a name that no channel can have, and a channel that the caller does not have.
 pub(super) fn known(who: &Who, name: &str) -> Result<ChannelName, Problem> {
     let channel = ChannelName::new(name).ok().filter(|_| who.has_channel(name));

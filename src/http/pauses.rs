@@ -6,13 +6,12 @@
 mod message;
 mod pause_request;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::named_channel::{in_path, known, no_such_channel};
+use super::named_channel::{ChannelOrAll, known, no_such_channel, one_or_all};
 use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::desk::channel::SuspensionStatus;
 use crate::logs::chain;
@@ -64,52 +63,32 @@ pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Suspen
     }))
 }
 
-/// `POST /v1/channels/{name}/pause`.
+/// `POST /v1/channels/{name}/pause`, and `POST /v1/pause`: everything.
 pub(super) async fn pause(
     State(api): State<Api>,
     who: Who,
-    name: Result<Path<String>, PathRejection>,
+    name: ChannelOrAll,
     request: Request,
 ) -> Result<Json<Done>, Problem> {
-    let name = in_path(name)?;
+    let name = one_or_all(name)?;
     let wanted = read_pause(&body(&api, request).await?, &who).map_err(Problem::invalid)?;
-    known(&who, &name)?;
-    carry_out(api, Some(name), wanted).await.map(Json)
+    has_channels(&who, name.as_deref())?;
+    carry_out(api, name, wanted).await.map(Json)
 }
 
-/// `POST /v1/pause`: everything.
-pub(super) async fn pause_all(
-    State(api): State<Api>,
-    who: Who,
-    request: Request,
-) -> Result<Json<Done>, Problem> {
-    let wanted = read_pause(&body(&api, request).await?, &who).map_err(Problem::invalid)?;
-    has_all_channels(&who)?;
-    carry_out(api, None, wanted).await.map(Json)
-}
-
-/// `POST /v1/channels/{name}/resume`. Safe to repeat if it names the suspension that it saw.
+/// `POST /v1/channels/{name}/resume`, safe to repeat if it names the suspension that it saw; and `POST /v1/resume`: ends the pause
+/// of everything. Channels that are paused on their own stay so.
 pub(super) async fn resume(
     State(api): State<Api>,
     who: Who,
-    name: Result<Path<String>, PathRejection>,
+    name: ChannelOrAll,
     request: Request,
 ) -> Result<Json<Done>, Problem> {
-    let name = in_path(name)?;
-    let wanted = read_resume(&body(&api, request).await?, &who, true).map_err(Problem::invalid)?;
-    known(&who, &name)?;
-    carry_out(api, Some(name), wanted).await.map(Json)
-}
-
-/// `POST /v1/resume`: ends the pause of everything. Channels that are paused on their own stay so.
-pub(super) async fn resume_all(
-    State(api): State<Api>,
-    who: Who,
-    request: Request,
-) -> Result<Json<Done>, Problem> {
-    let wanted = read_resume(&body(&api, request).await?, &who, false).map_err(Problem::invalid)?;
-    has_all_channels(&who)?;
-    carry_out(api, None, wanted).await.map(Json)
+    let name = one_or_all(name)?;
+    let is_one = name.is_some();
+    let wanted = read_resume(&body(&api, request).await?, &who, is_one).map_err(Problem::invalid)?;
+    has_channels(&who, name.as_deref())?;
+    carry_out(api, name, wanted).await.map(Json)
 }
 
 /// Does what a request wants, also when the caller hangs up, and answers what suspends the channel, or everything, now.
@@ -211,8 +190,11 @@ async fn write(store: &Store, channel: Option<&str>, wanted: &PauseRequest) -> R
     })
 }
 
-/// Refuses callers that have some channels only.
-pub(super) fn has_all_channels(who: &Who) -> Result<(), Problem> {
+/// Refuses a channel that the caller does not have; and everything, `None`, to callers that have some channels only.
+pub(super) fn has_channels(who: &Who, channel: Option<&str>) -> Result<(), Problem> {
+    if let Some(name) = channel {
+        return known(who, name).map(drop);
+    }
     if who.has_all_channels() {
         return Ok(());
     }

@@ -3,15 +3,14 @@
 //! A person's pause and the suspensions by refundd itself are records of their own. Ending one leaves the others. Each form
 //! names the suspension that its page showed, and changes no other one.
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::super::named_channel::{in_path, known};
-use super::super::pauses::{carry_out, has_all_channels, read_pause, read_resume};
+use super::super::named_channel::{ChannelOrAll, known, one_or_all};
+use super::super::pauses::{carry_out, has_channels, read_pause, read_resume};
 use super::super::{Api, Problem, Who};
 use super::form::{Form, FormKey, by_field, reason_field};
 use super::notice::Said;
@@ -136,44 +135,25 @@ fn form(
     }
 }
 
-/// `POST /channels/{name}/pause`.
+/// `POST /channels/{name}/pause`, and `POST /pause`: everything.
 pub(in crate::http) async fn pause(
     State(api): State<Api>,
     who: Who,
-    name: Result<Path<String>, PathRejection>,
+    name: ChannelOrAll,
     request: Request,
 ) -> Result<Response, Problem> {
-    let name = known(&who, &in_path(name)?)?;
-    change(api, who, Some(name.to_string()), true, request).await
+    change(api, who, one_or_all(name)?, true, request).await
 }
 
-/// `POST /channels/{name}/resume`.
+/// `POST /channels/{name}/resume`; and `POST /resume`: ends the pause of everything. Channels that are suspended on their own
+/// stay so.
 pub(in crate::http) async fn resume(
     State(api): State<Api>,
     who: Who,
-    name: Result<Path<String>, PathRejection>,
+    name: ChannelOrAll,
     request: Request,
 ) -> Result<Response, Problem> {
-    let name = known(&who, &in_path(name)?)?;
-    change(api, who, Some(name.to_string()), false, request).await
-}
-
-/// `POST /pause`: everything.
-pub(in crate::http) async fn pause_all(
-    State(api): State<Api>,
-    who: Who,
-    request: Request,
-) -> Result<Response, Problem> {
-    change(api, who, None, true, request).await
-}
-
-/// `POST /resume`: ends the pause of everything. Channels that are suspended on their own stay so.
-pub(in crate::http) async fn resume_all(
-    State(api): State<Api>,
-    who: Who,
-    request: Request,
-) -> Result<Response, Problem> {
-    change(api, who, None, false, request).await
+    change(api, who, one_or_all(name)?, false, request).await
 }
 
 /// Pauses or resumes a channel or everything, and leads back to its page.
@@ -184,6 +164,10 @@ async fn change(
     pauses: bool,
     request: Request,
 ) -> Result<Response, Problem> {
+    if let Some(name) = &channel {
+        // A channel that is not there has no form to read.
+        known(&who, name)?;
+    }
     let (head, body) = request.into_parts();
     let form = Form::read(&api, &head, body).await?;
     let wanted = if pauses {
@@ -198,9 +182,7 @@ async fn change(
         read_resume(&form.object(&["lift", "by", "seen"]), &who, channel.is_some())
     };
     let wanted = wanted.map_err(Problem::invalid)?;
-    if channel.is_none() {
-        has_all_channels(&who)?;
-    }
+    has_channels(&who, channel.as_deref())?;
     let back = channel.as_ref().map_or_else(|| "/".to_owned(), |channel| format!("/channels/{channel}"));
     let cause = wanted.cause(channel.is_some());
     let said = match carry_out(api, channel, wanted).await {
