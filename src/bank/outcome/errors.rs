@@ -26,11 +26,13 @@ pub(super) fn names_an_error(json: &Value) -> bool {
     })
 }
 
-/// Whether a rule for any body would take this error for paid. Such a rule often stands last, for all codes that the
-/// rules before it do not list.
+/// Whether a rule for any body of a 2xx would take this error for paid. Such a rule often stands last, for all codes that
+/// the rules before it do not list. A rule for another status is for an error that means paid, such as a 409 for a key
+/// that was executed.
 pub(super) fn is_taken_for_paid(rule: &AnswerRule, json: Option<&Value>) -> bool {
     let gives_paid = matches!(rule.outcome, RuleOutcome::Succeeded | RuleOutcome::Accepted);
-    rule.body.is_none() && gives_paid && json.is_some_and(names_an_error)
+    let is_of_2xx = (200..300).contains(&rule.status);
+    is_of_2xx && rule.body.is_none() && gives_paid && json.is_some_and(names_an_error)
 }
 
 fn plain(name: &str) -> String {

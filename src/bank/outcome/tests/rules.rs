@@ -93,6 +93,22 @@ fn a_2xx_that_names_an_error_is_unmapped_until_a_rule_gives_it_a_meaning() {
 }
 
 #[test]
+fn a_rule_for_an_error_of_http_may_call_it_paid_whatever_its_body_says() {
+    let mut headers = HeaderMap::new();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("7"));
+    let body = br#"{"error":"already_refunded","errorCode":"R-51"}"#;
+    for status in [400, 404, 409, 410, 422, 429, 500, 503] {
+        for (given, wanted) in
+            [(RuleOutcome::Succeeded, Outcome::Succeeded), (RuleOutcome::Accepted, Outcome::Accepted)]
+        {
+            let channel = channel(vec![AnswerRule { status, body: None, outcome: given }]);
+            let answer = read_answer(&channel, &expected(), status, &headers, body);
+            assert_eq!((answer.outcome, answer.code), (wanted, Code::ChannelRule), "{status}");
+        }
+    }
+}
+
+#[test]
 fn what_was_sent_is_compared_beside_the_verdict_too_but_not_the_banks_own_reference() {
     let rule = |status| AnswerRule {
         status,
