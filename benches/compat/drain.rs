@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use playground::judge::{JudgedPeriod, JudgedSpan, LimitPromise, judge};
+use playground::load::save_in;
 use playground::stage::{ANY, Addresses, NodeProcess, Stage};
 use playground::{PostgresOptions, PretendBank, PrivatePostgres, PrivateRedis};
 use sqlx::{Connection, PgConnection};
@@ -87,11 +88,7 @@ pub async fn nodes(stage: &Stage, channels: &str, at: &Addresses) -> anyhow::Res
 pub async fn save(database: &str, channels: &[Channel]) -> anyhow::Result<()> {
     let mut connection = PgConnection::connect(database).await?;
     for channel in channels {
-        let save = sqlx::query(
-            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
-             select $1 || '-' || n, $1, 'P-' || n, n, 'EUR' from generate_series(1, $2) n",
-        );
-        save.bind(&channel.name).bind(i32::try_from(channel.refunds)?).execute(&mut connection).await?;
+        save_in(&mut connection, &channel.name, 1..=channel.refunds).await?;
     }
     Ok(connection.close().await?)
 }

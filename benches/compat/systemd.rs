@@ -16,6 +16,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use playground::load::save_in;
 use playground::stage::Stage;
 use playground::{PostgresOptions, PrivateRedis, RedisOptions};
 use sqlx::{Connection, PgConnection};
@@ -64,11 +65,7 @@ fn file(stage: &Stage, port: u16, channels: &[Channel]) -> String {
 /// Saves 40 refunds and waits until they arrived.
 async fn more(stage: &Stage, channel: &mut Channel) -> anyhow::Result<()> {
     let mut connection = PgConnection::connect(&stage.database_url()).await?;
-    let save = sqlx::query(
-        "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
-         select $1 || '-' || n, $1, 'P-' || n, n, 'EUR' from generate_series($2 + 1, $2 + 40) n",
-    );
-    save.bind(&channel.name).bind(i32::try_from(channel.refunds)?).execute(&mut connection).await?;
+    save_in(&mut connection, &channel.name, channel.refunds + 1..=channel.refunds + 40).await?;
     channel.refunds += 40;
     let open = "select count(*) from refundd.refunds where state <> 'succeeded'";
     for _ in 0..600 {

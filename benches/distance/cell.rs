@@ -122,11 +122,11 @@ impl Cell {
     }
 
     /// More refunds than the channel can send in `length`.
-    pub fn backlog(self, length: Duration) -> i32 {
+    pub fn backlog(self, length: Duration) -> u32 {
         let seconds = length.as_secs_f64() + 60.0;
         let sent = f64::from(self.pace.permits) * (seconds / self.pace.per.as_secs_f64() + 2.0);
-        #[expect(clippy::cast_possible_truncation, reason = "some thousands")]
-        let count = sent.ceil() as i32;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some thousands")]
+        let count = sent.ceil() as u32;
         count + 20
     }
 

@@ -2,7 +2,6 @@
 //! ends.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -14,20 +13,16 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use playground::bank::Step;
 use playground::judge::{Judged, judge};
-use playground::stage::{NodeProcess, Stage};
+use playground::load::save_in;
+use playground::stage::{ANY, NodeProcess, Stage};
 use playground::{Authority, Forward, PretendBank, Target};
 use serde::Serialize;
 use sqlx::{Connection, PgConnection};
 
 use crate::cell::{Cell, WAYS};
 
-const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// The time after the first arrivals in which full token buckets empty and connections are opened.
 const WARM: Duration = Duration::from_secs(5);
-
-const SAVE: &str = "
-    insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
-    select $1 || '-' || n, $1, 'P-' || n, n, 'EUR' from generate_series(1, $2) n";
 
 /// The results of one cell.
 #[derive(Debug, Clone, Serialize)]
@@ -106,8 +101,7 @@ pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measure
     let nodes = try_join_all(names.iter().map(|name| stage.node(name, ANY, &channels))).await?;
     let mut database = PgConnection::connect(&stage.database_url()).await?;
     for cell in cells {
-        let save = sqlx::query(SAVE).bind(cell.name()).bind(cell.backlog(length));
-        save.execute(&mut database).await.context("failed to save the backlog")?;
+        save_in(&mut database, &cell.name(), 1..=cell.backlog(length)).await?;
         tokio::time::sleep(cell.apart(cells.len())).await;
     }
     let began = Instant::now();

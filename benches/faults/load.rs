@@ -1,15 +1,14 @@
 //! Full load: three nodes as processes, and refunds that always wait in every channel.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use jiff::Timestamp;
 use playground::bank::Ledger;
-use playground::stage::{NodeProcess, Stage};
+pub use playground::bank::now_us;
+use playground::stage::{ANY, NodeProcess, Stage};
 use playground::{RedisOptions, RedisPair};
 use refundd::refund::{Money, NewRefund, State};
 use refundd::store::Store;
@@ -17,7 +16,6 @@ use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const NODES: [&str; 3] = ["a", "b", "c"];
 
 /// Everything that runs. The nodes use the Redis pair, each through its own door. The stage's own Redis is idle.
@@ -44,11 +42,6 @@ pub struct Outcome {
     pub saved: Vec<String>,
     pub states: HashMap<String, State>,
     pub spent: Vec<Spent>,
-}
-
-/// The time in microseconds since 1970, by the clock that also dates the bank's arrivals.
-pub fn now_us() -> i64 {
-    Timestamp::now().as_microsecond()
 }
 
 /// Waits for a random time between the two, in milliseconds.

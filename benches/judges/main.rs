@@ -9,7 +9,6 @@ mod cell;
 mod judge;
 
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,17 +17,14 @@ use anyhow::{Context, bail};
 use cell::{RATE, SETTINGS, Setting};
 use futures_util::future::try_join_all;
 use judge::{Judge, Kind};
+use playground::load::save_in;
 use playground::section;
-use playground::stage::{NodeProcess, Stage};
+use playground::stage::{ANY, NodeProcess, Stage};
 use sqlx::{Connection, PgConnection};
 
-const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const NODES: [&str; 3] = ["a", "b", "c"];
 /// The time before the share is measured. Refusals are counted from the first request on.
 const WARM: Duration = Duration::from_secs(5);
-const SAVE: &str = "
-    insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
-    select $1 || '-' || n, $1, 'P-' || n, n, 'EUR' from generate_series(1, $2) n";
 
 /// The result of one setting at one judge.
 struct Measured {
@@ -108,10 +104,9 @@ async fn before(kind: Kind, settings: &[Setting], length: Duration) -> anyhow::R
         .collect();
     let nodes = try_join_all(NODES.iter().map(|name| stage.node(name, ANY, &channels))).await?;
     let mut database = PgConnection::connect(&stage.database_url()).await?;
-    let backlog = i32::try_from((length + WARM + WARM).as_secs() * u64::from(RATE) * 11 / 10 + 500)?;
+    let backlog = u32::try_from((length + WARM + WARM).as_secs() * u64::from(RATE) * 11 / 10 + 500)?;
     for setting in settings {
-        let save = sqlx::query(SAVE).bind(setting.name).bind(backlog);
-        save.execute(&mut database).await.context("failed to save the backlog")?;
+        save_in(&mut database, setting.name, 1..=backlog).await?;
     }
     tokio::time::sleep(WARM).await;
     let (from, began) = (judge.counts(), Instant::now());

@@ -1,16 +1,15 @@
 //! Measures what nine healthy banks lose while a tenth bank hangs, compared with the time when it does not hang.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use playground::bank::Step;
-use playground::stage::Stage;
+use playground::load::save_in;
+use playground::stage::{ANY, Stage};
 use sqlx::{Connection, PgConnection};
 
 use crate::rig::now_us;
 
-const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const ROUNDS: usize = 4;
 const SECONDS: u64 = 8;
 
@@ -38,12 +37,9 @@ pub async fn run() -> anyhow::Result<Loss> {
     let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
     let nodes = [stage.node("a", ANY, &file).await?, stage.node("b", ANY, &file).await?];
     let mut connection = PgConnection::connect(&stage.database_url()).await?;
-    sqlx::query(
-        "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
-         select c || '-' || n, 'c' || c, 'P', 100, 'EUR' from generate_series(0, 9) c, generate_series(1, 6000) n",
-    )
-    .execute(&mut connection)
-    .await?;
+    for name in &names {
+        save_in(&mut connection, name, 1..=6000).await?;
+    }
     connection.close().await?;
     tokio::time::sleep(Duration::from_secs(4)).await;
     let (mut well, mut beside) = (0, 0);

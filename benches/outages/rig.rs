@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use playground::bank::Ledger;
+pub use playground::bank::now_us;
 use playground::judge::{JudgedPeriod, JudgedSpan, LimitPromise, judge};
+use playground::load::save_in;
 use playground::stage::{ANY, NodeProcess, Stage};
 use playground::{Forward, RedisOptions, RedisPair, Sentinels, Target};
 use refundd::store::{Store, SuspendedBy};
@@ -82,10 +84,6 @@ fn sent_again(ledger: &Ledger) -> usize {
     again
 }
 
-pub fn now_us() -> i64 {
-    jiff::Timestamp::now().as_microsecond()
-}
-
 impl Rig {
     const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -119,13 +117,7 @@ impl Rig {
         }
         let rig = Rig { stage, redis, store, postgres, bank, sentinels, nodes, permits };
         let mut connection = PgConnection::connect(&rig.stage.database_url()).await?;
-        sqlx::query(
-            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
-             select 'R-' || n, 'steady', 'P-' || n, 100, 'EUR' from generate_series(1, $1) n",
-        )
-        .bind(i32::try_from(refunds)?)
-        .execute(&mut connection)
-        .await?;
+        save_in(&mut connection, CHANNEL, 1..=refunds).await?;
         connection.close().await?;
         let began_us = now_us();
         rig.until_full_pace(began_us).await.context("the load does not begin")?;

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::case::Case;
 use super::judge::Measured;
-use super::witness::{Witness, now_us};
+use super::witness::Witness;
 
 const CHANNEL: &str = "bullmq";
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());

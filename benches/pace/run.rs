@@ -1,25 +1,19 @@
 //! Measures one case on its own stage: servers, bank and nodes, and a backlog that never ends.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use futures_util::future::try_join_all;
-use playground::load::redis_calls;
-use playground::stage::{NodeProcess, Stage};
+use playground::bank::now_us;
+use playground::load::{redis_calls, save_in};
+use playground::stage::{ANY, NodeProcess, Stage};
 use sqlx::{Connection, PgConnection};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
 use super::case::Case;
 use super::judge::{Inside, Measured};
 use super::nodes::{self, CHANNEL};
-use super::witness::{Witness, now_us};
-
-pub const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
-const SAVE: &str = "
-    insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
-    select 'R-' || n, 'acme', 'P-' || n, n, 'EUR' from generate_series(1, $1) n";
+use super::witness::Witness;
 
 pub async fn run(case: Case) -> anyhow::Result<Measured> {
     let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;
@@ -28,8 +22,7 @@ pub async fn run(case: Case) -> anyhow::Result<Measured> {
     let channels = case.channels();
     let nodes = try_join_all(names.iter().map(|name| stage.node(name, ANY, &channels))).await?;
     let mut database = PgConnection::connect(&stage.database_url()).await?;
-    let saved = i32::try_from(case.backlog())?;
-    sqlx::query(SAVE).bind(saved).execute(&mut database).await.context("failed to save the backlog")?;
+    save_in(&mut database, CHANNEL, 1..=case.backlog()).await?;
     if !stage.bank.until(Duration::from_secs(20), |l| l.arrivals(CHANNEL).next().is_some()).await {
         bail!("nothing arrived within 20 s; the first node's log says:\n{}", nodes[0].log().join("\n"));
     }

@@ -9,20 +9,17 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use futures_util::future::try_join_all;
 use playground::bank::Ledger;
-use playground::stage::{NodeProcess, Stage};
+use playground::load::save_in;
+use playground::stage::{ANY, NodeProcess, Stage};
 use sqlx::{Connection, PgConnection};
 
 use super::nodes::{self, Counter};
-use super::run::ANY;
 
 const PERMITS: u32 = 30;
 const KINDS: [&str; 2] = ["paced", "sliding_log"];
 const OF_EACH: usize = 5;
 const NODES: [&str; 3] = ["a", "b", "c"];
 const SECOND_US: i64 = 1_000_000;
-const SAVE: &str = "
-    insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
-    select $1 || '-' || n, $1, 'P-' || n, n, 'EUR' from generate_series(1, $2) n";
 const LEFT: &str = "
     select r.request_id::text, (extract(epoch from a.started_at) * 1000000)::bigint
       from refundd.attempts a join refundd.refunds r on r.id = a.refund_id
@@ -48,9 +45,9 @@ pub async fn run() -> anyhow::Result<bool> {
     let channels: String = names.iter().map(|name| section(name)).collect();
     let nodes = try_join_all(NODES.iter().map(|name| stage.node(name, ANY, &channels))).await?;
     let mut database = PgConnection::connect(&stage.database_url()).await?;
-    let backlog = i32::try_from((seconds + 30) * u64::from(PERMITS))?;
+    let backlog = u32::try_from((seconds + 30) * u64::from(PERMITS))?;
     for name in &names {
-        sqlx::query(SAVE).bind(name).bind(backlog).execute(&mut database).await?;
+        save_in(&mut database, name, 1..=backlog).await?;
     }
     let mut loads = Vec::new();
     for _ in 0..seconds.div_ceil(10) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use playground::PretendBank;
-use playground::bank::Ledger;
+use playground::bank::{Ledger, now_us};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -92,14 +92,4 @@ fn prefer_the_bank() {
             command.status().ok();
         }
     }
-}
-
-/// The time in microseconds since 1970 by this machine's clock, which is also the bank's.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "compared with the pretend bank's dates alone, which come from this clock"
-)]
-pub fn now_us() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

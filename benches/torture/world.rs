@@ -2,15 +2,16 @@
 //! them.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use jiff::SignedDuration;
+pub use playground::bank::now_us;
 use playground::bank::{Ledger, Step};
-use playground::stage::{Addresses, NodeProcess, Stage};
+use playground::stage::{ANY, Addresses, NodeProcess, Stage};
 use playground::{
     Authority, Forward, PostgresOptions, PretendBank, RedisOptions, RedisPair, Target, Weather,
 };
@@ -26,7 +27,6 @@ use crate::paused::LongPauses;
 use crate::plan::Plan;
 use crate::records::{Decision, Fault, Frozen, Shown};
 
-pub const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 pub const NODES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// The servers, the banks, the nodes and the doors between them, and what was done to them.
@@ -59,10 +59,6 @@ pub struct World {
     decisions: Mutex<Vec<Decision>>,
     shown: Mutex<BTreeMap<(String, i64), Shown>>,
     replies: Mutex<BTreeMap<String, usize>>,
-}
-
-pub fn now_us() -> i64 {
-    jiff::Timestamp::now().as_microsecond()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -40,7 +40,6 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::lock::locked;
-
 use keeping::Keeps;
 pub use ledger::{Account, Arrival, Kind, Ledger, hash_of};
 pub use pace::{Fullest, Stretch, Usage};
@@ -48,6 +47,7 @@ pub use says::BankSays;
 use script::Script;
 pub use script::{Ending, Step};
 use tokens::TokenServer;
+pub use wire::now_us;
 
 /// A running pretend bank. It closes its connections and its port when it is dropped.
 #[derive(Debug)]

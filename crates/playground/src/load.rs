@@ -1,11 +1,12 @@
 //! Load for measurements on a stage: saves many refunds by SQL or over HTTP, and waits until they arrive at the bank.
 //!
-//! All refunds go through the channel `acme`.
+//! All refunds go through the channel `acme`, except those of [`save_in`].
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -54,14 +55,35 @@ pub async fn save(stage: &Stage, prefix: &str, count: u32) -> anyhow::Result<Vec
     let mut database = PgConnection::connect(&stage.database_url()).await?;
     for first in (1..=count).step_by(AT_ONCE as usize) {
         let last = count.min(first + AT_ONCE - 1);
-        let save = sqlx::query(SAVE).bind(prefix).bind(CHANNEL);
-        let saved = save.bind(i64::from(first)).bind(i64::from(last)).execute(&mut database).await?;
-        if saved.rows_affected() != u64::from(last - first + 1) {
-            bail!("not all were saved");
-        }
+        insert(&mut database, prefix, CHANNEL, first..=last).await?;
     }
     database.close().await?;
     Ok((1..=count).map(|n| format!("{prefix}{n}")).collect())
+}
+
+/// Saves refunds of any channel by SQL, in one commit. Their refund refs are `CHANNEL-NUMBER`. Fails if a ref exists
+/// already.
+pub async fn save_in(
+    database: &mut PgConnection,
+    channel: &str,
+    numbers: RangeInclusive<u32>,
+) -> anyhow::Result<()> {
+    insert(database, &format!("{channel}-"), channel, numbers).await
+}
+
+async fn insert(
+    database: &mut PgConnection,
+    prefix: &str,
+    channel: &str,
+    numbers: RangeInclusive<u32>,
+) -> anyhow::Result<()> {
+    let (first, last) = numbers.into_inner();
+    let save = sqlx::query(SAVE).bind(prefix).bind(channel).bind(i64::from(first)).bind(i64::from(last));
+    let saved = save.execute(database).await.context("failed to save the refunds")?;
+    if saved.rows_affected() != u64::from(last + 1 - first) {
+        bail!("not all were saved");
+    }
+    Ok(())
 }
 
 /// Waits until `count` requests reached the bank. Fails after `limit`.

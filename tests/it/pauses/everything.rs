@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use playground::bank::Step;
+use playground::bank::{Step, now_us};
 use refundd::refund::State;
 use refundd::store::Pause;
 use serde_json::json;
@@ -27,11 +27,6 @@ endpoint = "http://{bank}/acme/refunds"
 limits = []
 max_in_flight = 2
 "#;
-
-/// Now, as the bank's ledger counts.
-fn now_us() -> i64 {
-    jiff::Timestamp::now().as_microsecond()
-}
 
 #[tokio::test]
 async fn one_command_stops_everything_on_all_nodes_within_a_second_also_permits_for_others() {

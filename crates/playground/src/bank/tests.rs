@@ -81,12 +81,12 @@ fn people_order_over_http_how_the_bank_misbehaves() {
 #[test]
 fn an_arrival_is_entered_with_all_that_the_caller_said() {
     let bank = PretendBank::start_here().unwrap();
-    let before = wire::now_us();
+    let before = now_us();
     let said = post(&mut connect(&bank), "R-1");
     assert!(said.starts_with("HTTP/1.1 200 OK") && said.ends_with(r#"{"status":"succeeded"}"#), "{said}");
     let ledger = bank.close();
     let [arrival] = ledger.all() else { panic!("{ledger:?}") };
-    assert!((before..=wire::now_us()).contains(&arrival.at_us));
+    assert!((before..=now_us()).contains(&arrival.at_us));
     assert_eq!((&*arrival.channel, &*arrival.key, arrival.attempt), ("acme", "key-R-1", 3));
     assert_eq!((&*arrival.refund_ref, arrival.amount_minor), ("R-1", 1250));
     assert_eq!((arrival.paid, arrival.answered), (true, Some(200)));
@@ -98,7 +98,7 @@ fn an_arrival_is_dated_by_its_first_byte_on_every_request_of_a_connection() {
     let mut stream = connect(&bank);
     for refund_ref in ["R-1", "R-2"] {
         let whole = request(refund_ref, "key");
-        let before = wire::now_us();
+        let before = now_us();
         stream.write_all(&whole.as_bytes()[..1]).unwrap();
         std::thread::park_timeout(Duration::from_millis(150));
         stream.write_all(&whole.as_bytes()[1..]).unwrap();
@@ -118,9 +118,9 @@ fn an_arrival_is_dated_when_it_came_and_not_when_a_busy_bank_read_it() {
         let mut other = connect(&bank);
         other.write_all(request("R-2", "key-2").as_bytes()).unwrap();
         std::thread::park_timeout(Duration::from_millis(100));
-        let before = wire::now_us();
+        let before = now_us();
         stream.write_all(request("R-3", "key-3").as_bytes()).unwrap();
-        let after = wire::now_us();
+        let after = now_us();
         std::thread::park_timeout(Duration::from_millis(100));
         (before, after)
     });

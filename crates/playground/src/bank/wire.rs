@@ -238,11 +238,12 @@ fn receive(stream: &TcpStream, into: &mut [u8]) -> io::Result<(usize, Option<i64
     Ok((read.bytes, came_us))
 }
 
+/// The time in microseconds since 1970, by the clock that dates the arrivals.
 #[expect(
     clippy::disallowed_methods,
     reason = "the bank is another company with its own clock; here it has this machine's, which is Redis's too"
 )]
-pub(super) fn now_us() -> i64 {
+pub fn now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

@@ -38,7 +38,7 @@ fn over_tls_an_arrival_is_dated_by_the_first_sealed_byte_of_its_request() {
         let mut sealed = Vec::new();
         stream.conn.writer().write_all(request(refund_ref, refund_ref).as_bytes()).unwrap();
         stream.conn.write_tls(&mut sealed).unwrap();
-        let before = wire::now_us();
+        let before = now_us();
         stream.sock.write_all(&sealed[..1]).unwrap();
         std::thread::park_timeout(Duration::from_millis(150));
         stream.sock.write_all(&sealed[1..]).unwrap();
