@@ -11,6 +11,7 @@ mod refusals;
 mod reload;
 mod two_people;
 
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -18,9 +19,11 @@ use hyper::Method;
 use jiff::{SignedDuration, Timestamp};
 use refundd::caller::token::Token;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 
 use crate::harness::node::Answer;
-use crate::harness::{Scratch, TestNode};
+use crate::harness::{Scratch, TestNode, http};
 
 /// Two channels that are open to callers, each with a limit of its own. Nothing is sent through them while they
 /// cool.
@@ -120,4 +123,25 @@ pub async fn post(node: &TestNode, token: &Token, path: &str, body: &Value) -> A
 
 pub async fn get(node: &TestNode, token: &Token, path: &str) -> Answer {
     ask(node, Some(token), Method::GET, path, &Value::Null).await
+}
+
+/// The status of a GET from a node that is a process, and the whole answer.
+pub async fn get_at(address: &str, token: Option<&Token>, path: &str) -> (u16, String) {
+    let stream = TcpStream::connect(address).await.unwrap();
+    ask_on(stream, token, &format!("GET {path}"), "").await.unwrap()
+}
+
+/// The status of one request on a new connection, and the whole answer; an error if there is none.
+pub async fn ask_on(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    token: Option<&Token>,
+    request: &str,
+    body: &str,
+) -> io::Result<(u16, String)> {
+    let bearer = token.map(|token| format!("Bearer {}", token.expose()));
+    let mut headers = vec![http::JSON];
+    headers.extend(bearer.as_deref().map(|bearer| ("authorization", bearer)));
+    let answer = http::ask_on(stream, "localhost", request, &headers, body).await?;
+    let status = http::status(&answer).ok_or_else(|| io::Error::other(format!("no answer: {answer}")))?;
+    Ok((status, answer))
 }

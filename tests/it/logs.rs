@@ -12,13 +12,11 @@ use playground::{PrivateRedis, RedisOptions, Weather};
 use refundd::refund::State;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::refund;
 use crate::harness::servers::SERVERS;
-use crate::harness::{NodeProcess, Scratch, TestNode, until};
+use crate::harness::{NodeProcess, Scratch, TestNode, http, until};
 
 #[tokio::test]
 async fn an_outcome_that_goes_to_a_person_is_counted_and_logged_as_that_alone() {
@@ -34,10 +32,7 @@ async fn an_outcome_that_goes_to_a_person_is_counted_and_logged_as_that_alone() 
     for (outcome, count) in [("succeeded", 1), ("review", 2)] {
         let sample = format!("refundd_attempts_total{{channel=\"acme\",outcome=\"{outcome}\"}} {count}\n");
         // A node counts an outcome after its commit.
-        until(&sample, async || {
-            crate::harness::http::get(address, "/metrics").await.unwrap().1.contains(&sample)
-        })
-        .await;
+        until(&sample, async || http::get(address, "/metrics").await.unwrap().1.contains(&sample)).await;
     }
     node.signal(Signal::TERM);
     assert!(node.wait().success());
@@ -141,7 +136,7 @@ async fn while_clocks_are_apart_the_log_says_it_once_and_nothing_for_each_try() 
     scratch.insert("acme", "R-", 1).await;
     let address = node.address().unwrap().parse().unwrap();
     until("several claims were refused", async || {
-        let page = crate::harness::http::get(address, "/metrics").await.unwrap().1;
+        let page = http::get(address, "/metrics").await.unwrap().1;
         let refused = "refundd_permits_unused_total{channel=\"acme\",reason=\"clocks_apart\"} ";
         page.lines()
             .find_map(|line| line.strip_prefix(refused)?.parse::<u32>().ok())
@@ -166,17 +161,10 @@ async fn while_clocks_are_apart_calls_of_other_services_do_not_fill_the_log() {
     let long = "[limit.acme]\npermits = 50\nper = \"10s\"\n[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
     let node = NodeProcess::start(&scratch, "a", long);
     let address = node.address().unwrap();
-    let request = format!(
-        "POST /v1/limits/acme/acquire HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
-         content-length: 2\r\nconnection: close\r\n\r\n{{}}"
-    );
     let mut refused = 0;
     // At the end of a window a call is answered 429.
     until("five calls were refused", async || {
-        let mut stream = TcpStream::connect(&address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
+        let answer = http::ask(&address, "POST /v1/limits/acme/acquire", &[http::JSON], "{}").await.unwrap();
         refused += usize::from(answer.contains("too far from Postgres's"));
         refused >= 5
     })
@@ -233,20 +221,10 @@ async fn a_scraper_gets_the_format_that_it_accepts() {
 /// Sends this body 200 times at once. Each answer is a 503.
 async fn is_answered_503(node: &NodeProcess, path: &str, body: &Value) {
     let (address, body) = (node.address().unwrap(), body.to_string());
-    let length = body.len();
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         content-length: {length}\r\n\r\n{body}"
-    );
-    let answers = join_all((0..200).map(async |_| {
-        let mut stream = TcpStream::connect(&address).await.unwrap();
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
-    }))
-    .await;
-    for answer in answers {
+    let (request, headers) = (format!("POST {path}"), [http::JSON]);
+    let answers = (0..200).map(|_| http::ask(&address, &request, &headers, &body));
+    for answer in join_all(answers).await {
+        let answer = answer.unwrap();
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     }
     node.wait_for_line(" 503");

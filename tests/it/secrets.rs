@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{file, text};
-use crate::harness::{NodeProcess, Scratch, node::refund, until};
+use crate::harness::{NodeProcess, Scratch, http, node::refund, until};
 
 /// Every secret of these tests has this word.
 const CANARY: &str = "canary-4f1d";
@@ -267,15 +267,7 @@ async fn no_debug_text_has_a_secret() {
 
 /// The whole text of an answer, its status line and headers included.
 async fn get(address: &str, method: &str, path: &str, body: &str) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    tokio::time::timeout(Duration::from_secs(30), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
-    answer
+    let (request, headers) = (format!("{method} {path}"), [http::JSON]);
+    let answer = http::ask(address, &request, &headers, body);
+    tokio::time::timeout(Duration::from_secs(30), answer).await.unwrap().unwrap()
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{CallerTables, TWO_CHANNELS};
+use super::{CallerTables, TWO_CHANNELS, ask_on};
 use crate::cli::{file, text};
 use crate::harness::certificates::Issued;
 use crate::harness::{NodeProcess, Scratch, until};
@@ -54,14 +54,8 @@ async fn in_clear_text(address: SocketAddr) -> Vec<u8> {
 
 /// The status of a GET by TLS; `None` if there is no answer.
 async fn by_tls(address: SocketAddr, client: &TlsConnector, token: Option<&Token>) -> Option<u16> {
-    let mut stream = connect(address, client, "localhost").await.ok()?;
-    let bearer =
-        token.map_or_else(String::new, |token| format!("authorization: Bearer {}\r\n", token.expose()));
-    let request = format!("GET /v1/refunds HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{bearer}\r\n");
-    stream.write_all(request.as_bytes()).await.ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.ok()?;
-    answer.split(' ').nth(1)?.parse().ok()
+    let stream = connect(address, client, "localhost").await.ok()?;
+    ask_on(stream, token, "GET /v1/refunds", "").await.ok().map(|(status, _)| status)
 }
 
 fn lines_with(node: &NodeProcess, words: &str) -> usize {

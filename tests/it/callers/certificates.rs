@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
+use refundd::caller::token::Token;
 use refundd::config::Config;
 use rustls::version::{TLS12, TLS13};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
-use super::{CallerTables, TWO_CHANNELS};
+use super::{CallerTables, TWO_CHANNELS, ask_on};
 use crate::harness::certificates::Issued;
 use crate::harness::node::refund;
 use crate::harness::{Scratch, TestNode};
@@ -18,23 +18,12 @@ use crate::listener_tls::{OURS, connect, tls};
 async fn ask(
     address: SocketAddr,
     client: &TlsConnector,
-    bearer: Option<&str>,
-    (method, path): (&str, &str),
+    token: Option<&Token>,
+    request: &str,
     body: &str,
 ) -> std::io::Result<(u16, Value)> {
-    let mut stream = connect(address, client, "localhost").await?;
-    let bearer = bearer.map_or_else(String::new, |token| format!("authorization: Bearer {token}\r\n"));
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{bearer}content-type: application/json\r\n\
-         content-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let status = status.ok_or_else(|| std::io::Error::other(format!("no answer: {answer}")))?;
+    let (status, answer) = ask_on(connect(address, client, "localhost").await?, token, request, body).await?;
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
     Ok((status, serde_json::from_str(body).unwrap_or_default()))
 }
 
@@ -62,11 +51,11 @@ async fn the_name_in_a_client_certificate_selects_the_caller() {
     let address = node.daemon.address();
     let client =
         |issuer: &Issued, names: &[&str]| ours.client(Some(&issuer.identity(names)), &[&TLS12, &TLS13]);
-    let list = ("GET", "/v1/refunds");
+    let list = "GET /v1/refunds";
 
     let shop = client(&theirs, &["shop.internal"]);
     let order = refund("R-1", "acme").to_string();
-    let (status, saved) = ask(address, &shop, None, ("POST", "/v1/refunds"), &order).await.unwrap();
+    let (status, saved) = ask(address, &shop, None, "POST /v1/refunds", &order).await.unwrap();
     assert_eq!(status, 201, "{saved}");
     let (status, listed) = ask(address, &shop, None, list, "").await.unwrap();
     assert_eq!(
@@ -74,8 +63,8 @@ async fn the_name_in_a_client_certificate_selects_the_caller() {
         (200, Some(1)),
         "only its own channel: {listed}"
     );
-    let cancel = format!("/v1/refunds/{}/cancel", saved["id"]);
-    let (status, cancelled) = ask(address, &shop, None, ("POST", cancel.as_str()), "").await.unwrap();
+    let cancel = format!("POST /v1/refunds/{}/cancel", saved["id"]);
+    let (status, cancelled) = ask(address, &shop, None, &cancel, "").await.unwrap();
     assert_eq!((status, &cancelled["reason"]), (200, &Value::from("cancelled by shop")), "{cancelled}");
 
     // The names are compared without regard to case, and a certificate may have others beside.
@@ -105,7 +94,7 @@ async fn the_name_in_a_client_certificate_selects_the_caller() {
         }
     }
     // A token and a certificate of two callers are neither.
-    let token = Some(desk.expose());
+    let token = Some(&desk);
     assert_eq!(ask(address, &shop, token, list, "").await.unwrap().0, 401);
     let (status, listed) = ask(address, &client(&theirs, &["desk.internal"]), token, list, "").await.unwrap();
     assert_eq!((status, &listed["refunds"][0]["refund_ref"]), (200, &Value::from("foreign-1")), "{listed}");

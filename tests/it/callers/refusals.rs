@@ -2,22 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 use refundd::caller::token::Token;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use super::{CallerTables, TWO_CHANNELS, in_an_hour};
+use super::{CallerTables, TWO_CHANNELS, get_at, in_an_hour};
 use crate::harness::{NodeProcess, Scratch};
-
-async fn ask(address: &str, token: Option<&Token>, path: &str) -> (u16, String) {
-    let bearer =
-        token.map_or_else(String::new, |token| format!("authorization: Bearer {}\r\n", token.expose()));
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{bearer}\r\n");
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
-}
 
 #[tokio::test]
 async fn refused_callers_are_counted_by_reason_and_logged_once_a_minute_without_tokens() {
@@ -44,11 +31,11 @@ async fn refused_callers_are_counted_by_reason_and_logged_once_a_minute_without_
         (Some(&fast), 200),
         (Some(&fast), 429),
     ] {
-        let (answered, answer) = ask(&address, token, "/v1/refunds").await;
+        let (answered, answer) = get_at(&address, token, "/v1/refunds").await;
         assert_eq!(answered, status, "{answer}");
         answers.push_str(&answer);
     }
-    let (_, page) = ask(&address, Some(&metrics), "/metrics").await;
+    let (_, page) = get_at(&address, Some(&metrics), "/metrics").await;
     let mut counted: Vec<&str> =
         page.lines().filter_map(|line| line.strip_prefix("refundd_http_refused_callers_total")).collect();
     counted.sort_unstable();

@@ -2,30 +2,14 @@
 
 use std::process::Command;
 
-use hyper::Method;
 use refundd::caller::token::Token;
 use refundd::config::Config;
 use rustix::process::Signal;
 use sqlx::Executor;
 
-use super::{CallerTables, get, in_an_hour};
+use super::{CallerTables, get, get_at, in_an_hour};
 use crate::cli::{file, text};
 use crate::harness::{NodeProcess, Scratch, TestNode, until};
-
-/// The status of a GET with this token, and the whole answer.
-async fn status(address: &str, token: &Token) -> (u16, String) {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = format!(
-        "{} /v1/refunds HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {}\r\n\r\n",
-        Method::GET,
-        token.expose()
-    );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
-}
 
 #[tokio::test]
 async fn a_signal_puts_new_tokens_in_force_and_old_ones_out_and_shows_none() {
@@ -50,7 +34,7 @@ async fn a_signal_puts_new_tokens_in_force_and_old_ones_out_and_shows_none() {
     reload(&node).await;
     let mut expect = async |tokens: [(&Token, u16); 3]| {
         for (token, expected) in tokens {
-            let (status, answer) = status(&address, token).await;
+            let (status, answer) = get_at(&address, Some(token), "/v1/refunds").await;
             assert_eq!(status, expected, "{answer}");
             answers.push(answer);
         }
@@ -142,7 +126,7 @@ async fn a_file_that_was_cut_off_before_its_callers_opens_no_route() {
     node.signal(Signal::HUP);
     node.wait_for_line("the file has no [caller.NAME] any more");
     for (token, expected) in [(&shop, 200), (&Token::mint().unwrap(), 401)] {
-        let (status, answer) = status(&address, token).await;
+        let (status, answer) = get_at(&address, Some(token), "/v1/refunds").await;
         assert_eq!(status, expected, "{answer}");
     }
 }

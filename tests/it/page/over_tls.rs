@@ -1,19 +1,17 @@
 //! The page over TLS: what somebody on the network path, who gives a browser pages in clear text, cannot make it do.
 
-use std::fmt::Write;
 use std::net::SocketAddr;
 
 use refundd::config::Config;
 use rustls::version::{TLS12, TLS13};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
 use crate::dispatch::UNLIMITED;
 use crate::harness::certificates::Issued;
+use crate::harness::http::ask_on;
 use crate::harness::{Scratch, TestNode};
 use crate::listener_tls::{OURS, connect, tls};
 
-/// One request on a connection of its own. The answer in small letters, as far as headers go.
 async fn ask(
     address: SocketAddr,
     client: &TlsConnector,
@@ -21,18 +19,8 @@ async fn ask(
     headers: &[(&str, &str)],
     body: &str,
 ) -> String {
-    let mut stream = connect(address, client, "localhost").await.unwrap();
-    let mut text =
-        format!("{request} HTTP/1.1\r\nhost: localhost:{}\r\nconnection: close\r\n", address.port());
-    for (name, value) in headers {
-        write!(text, "{name}: {value}\r\n").unwrap();
-    }
-    write!(text, "content-length: {}\r\n\r\n{body}", body.len()).unwrap();
-    stream.write_all(text.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    // A server may end TLS without a word after the whole answer.
-    let _ = stream.read_to_end(&mut answer).await;
-    String::from_utf8_lossy(&answer).into_owned()
+    let stream = connect(address, client, "localhost").await.unwrap();
+    ask_on(stream, &format!("localhost:{}", address.port()), request, headers, body).await.unwrap()
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::CARD;
 use crate::cli::{refundd, text};
+use crate::harness::http;
 use crate::harness::node::refund;
 
 /// The ways to write the card number. In one of them JSON writes an escape between the digits.
@@ -72,21 +73,12 @@ pub fn requests(number: &str) -> Vec<(&'static str, String, String)> {
 
 /// The whole text of an answer, its status line and headers included.
 pub async fn ask(address: &str, bearer: &str, (method, path, body): &(&str, String, String)) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let (method, kind) = match *method {
         "NDJSON" => ("POST", "application/x-ndjson"),
         method => (method, "application/json"),
     };
-    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: {bearer}\r\n\
-         content-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
+    let headers = [("authorization", bearer), ("content-type", kind)];
+    http::ask(address, &format!("{method} {path}"), &headers, body).await.unwrap()
 }
 
 /// Commands of people that put the number in. Their own arguments stand in `/proc` while they run; no test looks there.
