@@ -116,12 +116,8 @@ async fn decisions_and_cancellations_leave_who_before_after_and_why() {
     const WHY: &str =
         "the bank says: no. It looked into its own ledger at 21:44 UTC, and found neither of the two sends";
     let scratch = Scratch::with_refunds(2).await;
-    scratch.sql("update refundd.refunds set state = 'sending', lease_node = 'a', lease_until = now(), lease_epoch = 1, first_sent_at = now() where id = 1").await;
-    scratch
-        .sql(
-            "update refundd.refunds set state = 'review', lease_node = null, lease_until = null where id = 1",
-        )
-        .await;
+    scratch.lease("id = 1", "first_sent_at = now()").await;
+    scratch.release("id = 1", "state = 'review'").await;
     scratch.decide(RefundId(1), State::Failed, WHY, "ann").await;
     scratch.store.cancel(RefundId(2), None, &refundd::store::Canceller::producer(Names::All)).await.unwrap();
     let decided = of_kind(&scratch, "decided").await;

@@ -6,6 +6,7 @@ pub mod browser;
 pub mod certificates;
 pub mod failing;
 pub mod http;
+mod leases;
 pub mod node;
 pub mod process;
 pub mod receiver;

@@ -99,9 +99,8 @@ async fn evidence_of_a_refund_that_did_not_end_is_never_forgotten_nor_what_came_
         assert_eq!(rotate(&scratch, HOUR).await, (behind, Some(refund)), "{state}");
         assert_eq!(scratch.number(KEPT).await, 9 - refund, "{state}");
         let end = if *state == "ready" { "cancelled" } else { "succeeded" };
-        scratch
-            .sql(&format!("update refundd.refunds set state = '{end}', settled_at = now(), lease_node = null, lease_until = null where id = {refund}"))
-            .await;
+        let columns = format!("state = '{end}', settled_at = now()");
+        scratch.release(&format!("id = {refund}"), &columns).await;
     }
     assert_eq!(rotate(&scratch, HOUR).await, (3, None));
     assert_eq!(scratch.number(KEPT).await, 1, "of this month");

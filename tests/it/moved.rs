@@ -237,9 +237,8 @@ async fn a_node_with_another_file_can_neither_send_it_again_nor_ask() {
     let ask = async |bank_address: &BankAddress| {
         scratch.store.claim_inquiries(&ClaimRequest { bank_address, ..request }).await.unwrap().leased.len()
     };
-    let uncertain = "update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null";
     assert_eq!(claim(&old).await, 1);
-    scratch.sql(uncertain).await;
+    scratch.release("true", "state = 'unknown'").await;
     assert_eq!(claim(&new).await, 0);
     assert_eq!(claim(&address("https://nobody/published", "")).await, 0);
     scratch.sql("update refundd.refunds set inquire_at = now()").await;
@@ -249,7 +248,7 @@ async fn a_node_with_another_file_can_neither_send_it_again_nor_ask() {
     assert_eq!(ask(&old).await, 1);
     scratch.sql("update refundd.refunds set inquire_at = null").await;
     assert_eq!(claim(&asks_elsewhere).await, 1, "where it is asked about does not matter to a resend");
-    scratch.sql(uncertain).await;
+    scratch.release("true", "state = 'unknown'").await;
     scratch.sql("update refundd.refunds set inquire_at = now()").await;
     assert_eq!(ask(&asks_elsewhere).await, 0, "the first send is asked about where it was made");
     // Provably not executed, or sent again by a person: it goes wherever its channel goes.

@@ -47,16 +47,9 @@ async fn counted_for_good(scratch: &Scratch) -> i64 {
 
 /// Ends a refund so long ago.
 async fn end(scratch: &Scratch, id: i64, state: &str, ago: &str) {
-    scratch
-        .sql(&format!(
-            "update refundd.refunds set state = 'sending', lease_epoch = 1, lease_node = 'a', lease_until = now() where id = {id}"
-        ))
-        .await;
-    scratch
-        .sql(&format!(
-            "update refundd.refunds set state = '{state}', settled_at = now() - interval '{ago}', lease_node = null, lease_until = null where id = {id}"
-        ))
-        .await;
+    let which = format!("id = {id}");
+    scratch.lease(&which, "attempts = 1").await;
+    scratch.release(&which, &format!("state = '{state}', settled_at = now() - interval '{ago}'")).await;
 }
 
 #[tokio::test]

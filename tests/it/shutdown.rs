@@ -141,7 +141,9 @@ async fn a_contradiction_that_a_stopping_node_finds_last_is_logged() {
     node.signal(Signal::TERM);
     node.wait_for_line("Stopping");
     // As if a second send had succeeded meanwhile, under a reference of its own.
-    let moved = scratch.sql("update refundd.refunds set state = 'succeeded', lease_node = null, lease_until = null, settled_at = now(), bank_ref = 'another' where state = 'sending'").await;
+    let moved = scratch
+        .release("state = 'sending'", "state = 'succeeded', settled_at = now(), bank_ref = 'another'")
+        .await;
     assert_eq!(moved, 1, "the bank answered before the refund was changed");
     assert!(node.wait().success());
     let event = "select count(*) from refundd.events where kind = 'late_answer_differs' and before ->> 'bank_ref' = 'another'";

@@ -26,9 +26,8 @@ const SEEN: i32 = 3;
 /// So many refunds in review after a send that may have been executed, and no node.
 async fn uncertain(count: u32) -> Scratch {
     let scratch = Scratch::with_refunds(count).await;
-    let leased = "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()";
-    scratch.sql(&format!("update refundd.refunds set {leased}")).await;
-    scratch.sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null").await;
+    scratch.lease("true", "attempts = 1, first_sent_at = now()").await;
+    scratch.release("true", "state = 'review'").await;
     scratch
 }
 

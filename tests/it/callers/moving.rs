@@ -119,12 +119,8 @@ async fn the_new_channel_shows_no_message_and_no_permit_of_the_bank_before_the_m
     let moved = post(&node, &both, "/v1/channels/acme/move", &order).await.json();
     assert_eq!(moved["moved"], 2, "{moved}");
     // The second one waits for a person, and a decision about it for a second person.
-    for step in [
-        "state = 'sending', attempts = 2, lease_epoch = 2, lease_node = 'a', lease_until = now() + interval '1 hour', first_sent_at = now()",
-        "state = 'review', lease_node = null, lease_until = null",
-    ] {
-        scratch.sql(&format!("update refundd.refunds set {step} where refund_ref = 'R-2'")).await;
-    }
+    scratch.lease("refund_ref = 'R-2'", "attempts = 2, first_sent_at = now()").await;
+    scratch.release("refund_ref = 'R-2'", "state = 'review'").await;
     let id = RefundId(scratch.number("select id from refundd.refunds where refund_ref = 'R-2'").await);
     let seen = scratch.store.refund(id).await.unwrap().map(|refund| refund.version);
     let again = Decision {

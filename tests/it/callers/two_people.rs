@@ -13,9 +13,8 @@ async fn in_review(callers: &CallerTables) -> (Scratch, TestNode) {
         scratch.pause(channel, "so that nothing is sent", "test").await;
     }
     scratch.insert("acme", "R-", 1).await;
-    let leased = "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now() + interval '1 hour', first_sent_at = now()";
-    scratch.sql(&format!("update refundd.refunds set {leased}")).await;
-    scratch.sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null").await;
+    scratch.lease("true", "attempts = 1, first_sent_at = now()").await;
+    scratch.release("true", "state = 'review'").await;
     (scratch, node)
 }
 

@@ -14,10 +14,7 @@ use crate::harness::{Scratch, TestNode, depth, until};
 async fn scratch() -> Scratch {
     let scratch = Scratch::with_refunds(6).await;
     scratch.sql("update refundd.refunds set first_sent_at = now(), attempts = 1 where id = 5").await;
-    let lease = "lease_epoch = 1, lease_node = 'a', lease_until = now() + interval '1 hour'";
-    scratch
-        .sql(&format!("update refundd.refunds set state = 'sending', attempts = 1, {lease} where id = 6"))
-        .await;
+    scratch.lease("id = 6", "attempts = 1").await;
     scratch
 }
 

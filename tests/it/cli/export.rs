@@ -170,9 +170,8 @@ async fn the_money_of_a_refund_that_was_sent_in_two_periods_is_in_the_sums_of_th
     scratch.sql(&line("80 minutes", "not_executed", "ready")).await;
     scratch.sql(&line("70 minutes", "not_executed", "ready")).await;
     scratch.sql(&line("10 minutes", "succeeded", "succeeded")).await;
-    let over = "lease_node = null, lease_until = null, settled_at = now()";
-    scratch.sql("update refundd.refunds set state = 'sending', lease_epoch = 1, lease_node = 'a', lease_until = now()").await;
-    scratch.sql(&format!("update refundd.refunds set state = 'succeeded', {over}")).await;
+    scratch.lease("true", "attempts = 1").await;
+    scratch.release("true", "state = 'succeeded', settled_at = now()").await;
     let amount = scratch.number("select amount_minor from refundd.refunds").await;
     let config = file(&scratch.file("a", UNLIMITED));
     let (_, before) = export(config.path(), &["--from", "90m", "--to", "1h"]);

@@ -16,10 +16,7 @@ async fn scratch() -> Scratch {
     scratch.publish("globex").await;
     scratch.sql("update refundd.channels set settings = '{\"max_amount_minor\": {\"EUR\": 103}}' where channel = 'globex'").await;
     scratch.sql("update refundd.refunds set first_sent_at = now(), attempts = 1 where id = 5").await;
-    let lease = "lease_epoch = 1, lease_node = 'a', lease_until = now() + interval '1 hour'";
-    scratch
-        .sql(&format!("update refundd.refunds set state = 'sending', attempts = 1, {lease} where id = 6"))
-        .await;
+    scratch.lease("id = 6", "attempts = 1").await;
     scratch.to_review("id = 7").await;
     scratch.sql("update refundd.refunds set deadline_at = now() - interval '1 second' where id = 8").await;
     scratch

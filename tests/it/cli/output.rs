@@ -19,9 +19,8 @@ fn command(config: &std::path::Path, args: &[&str]) -> Command {
 
 /// As if every refund had been sent, and nobody knew what became of it.
 async fn move_all_to_review(scratch: &Scratch) {
-    let lease = "lease_epoch = 1, lease_node = 'gone', lease_until = now(), first_sent_at = now()";
-    scratch.sql(&format!("update refundd.refunds set state = 'sending', attempts = 1, {lease}")).await;
-    scratch.sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null").await;
+    scratch.lease("true", "attempts = 1, first_sent_at = now()").await;
+    scratch.release("true", "state = 'review'").await;
 }
 
 #[tokio::test]

@@ -97,9 +97,8 @@ async fn only_an_answer_that_leaves_it_open_needs_the_confirmation() {
 async fn what_never_left_is_sent_again_without_a_confirmation() {
     let scratch = Scratch::with_refunds(1).await;
     // As an older version left what a bank refused to connect for.
-    let lease = "attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now()";
-    scratch.sql(&format!("update refundd.refunds set state = 'sending', {lease}")).await;
-    scratch.sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null").await;
+    scratch.lease("true", "attempts = 1").await;
+    scratch.release("true", "state = 'review'").await;
     let node = TestNode::start(&scratch, "a", UNLIMITED).await;
     let refund = scratch.store.refund(RefundId(1)).await.unwrap().unwrap();
     assert_eq!(refund.uncertain_since, None);

@@ -95,11 +95,10 @@ async fn inquiries_about_accepted_refunds_slow_down_another_channel_of_their_lim
         scratch.publish(channel).await;
         scratch.insert(channel, channel, 900).await;
     }
-    let now = "attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()";
+    scratch.lease("channel = 'globex'", "attempts = 1, first_sent_at = now()").await;
+    scratch.release("channel = 'globex'", "state = 'accepted'").await;
     for step in [
         "update refundd.channels set settings = '{\"limits\": [{\"name\": \"shared\"}], \"inquiry\": {}}'",
-        format!("update refundd.refunds set state = 'sending', {now} where channel = 'globex'").as_str(),
-        "update refundd.refunds set state = 'accepted', lease_node = null, lease_until = null where channel = 'globex'",
         "update refundd.refunds set inquire_at = now() where channel = 'globex'",
         "insert into refundd.nodes (node, version, channels, config_digest) values ('b#1', '0', '{acme,globex}', 'd')",
     ] {

@@ -243,27 +243,6 @@ level = "info"
         tokio::join!(work, commit).0
     }
 
-    /// As the owner, brings refunds that are `ready` to review, as if a bank's answer had proven nothing.
-    pub async fn to_review(&self, which: &str) {
-        self.sql(&format!(
-            "update refundd.refunds set state = 'sending', lease_epoch = 1, lease_node = 'a#1', lease_until = now(),
-                    first_sent_at = now(), version = version + 1 where state = 'ready' and {which}"
-        ))
-        .await;
-        self.sql(&format!(
-            "update refundd.refunds set state = 'review', lease_node = null, lease_until = null, attempts = 1,
-                    uncertain_at = now(), reason = 'the bank answered 500', version = version + 1
-              where state = 'sending' and {which}"
-        ))
-        .await;
-        self.sql(&format!(
-            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, moved_to, status, code, message)
-             select id, channel, 'send', 1, 1, 'a#1', now(), 'review', 'review', 500, 'server_error', 'the bank answered 500'
-               from refundd.refunds where state = 'review' and {which}"
-        ))
-        .await;
-    }
-
     /// Every refund that was saved.
     pub async fn refs(&self) -> Vec<String> {
         let mut connection = self.connect().await;

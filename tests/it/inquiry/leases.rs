@@ -22,8 +22,8 @@ async fn uncertain(refunds: u32) -> Scratch {
             "insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', '{RULE}', 'test')"
         ))
         .await;
-    scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now()").await;
-    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()").await;
+    scratch.lease("true", "attempts = 1").await;
+    scratch.release("true", "state = 'unknown', inquire_at = now()").await;
     scratch
 }
 
@@ -183,8 +183,8 @@ async fn what_contradicts_an_earlier_answer_that_the_bank_paid_goes_to_a_person(
         // People who have looked into it may have it sent, and from then on it is a refund like others.
         scratch.decide(RefundId(1), State::Ready, "the bank's report of Monday has it not", "ann").await;
         assert_eq!(scratch.count(State::Ready).await, 1);
-        scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 2, lease_node = 'a', lease_until = now() where id = 1").await;
-        scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now() where id = 1").await;
+        scratch.lease("id = 1", "attempts = 1").await;
+        scratch.release("id = 1", "state = 'unknown', inquire_at = now()").await;
         let claimed = lease(&scratch, &[unlimited(1)]).await;
         let now = inquired(&claimed.leased[0], InquiryOutcome::NotFound);
         assert_eq!(scratch.store.settle_inquiry("a", &now).await.unwrap(), Some(State::Ready));

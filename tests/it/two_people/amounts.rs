@@ -27,10 +27,8 @@ async fn in_review(scratch: &Scratch, amounts: &[(&str, i64)]) {
             ))
             .await;
     }
-    let leased = "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now() + interval '1 hour'";
-    scratch.sql(&format!("update refundd.refunds set {leased} where state = 'ready'")).await;
-    let over = "state = 'review', lease_node = null, lease_until = null";
-    scratch.sql(&format!("update refundd.refunds set {over} where state = 'sending'")).await;
+    scratch.lease("state = 'ready'", "attempts = 1").await;
+    scratch.release("state = 'sending'", "state = 'review'").await;
 }
 
 /// Whether one person decided; otherwise, why that was not enough.
