@@ -10,14 +10,13 @@ mod terminal;
 
 use playground::bank::Step;
 use refundd::caller::Names;
-use refundd::limiter::Permit;
-use refundd::refund::{ChannelName, RefundId, State};
+use refundd::refund::{RefundId, State};
 use refundd::store::{Cancelled, Canceller, ClaimRequest, Decided, Decision, RecoveryMove};
 use serde_json::{Value, json};
 
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
-use crate::harness::anywhere::{ANYWHERE, add_address};
+use crate::harness::anywhere::{add_address, claim_of, unlimited};
 use crate::harness::{Scratch, TestNode, until};
 
 pub async fn shown(scratch: &Scratch, sends: usize) {
@@ -175,19 +174,8 @@ async fn every_move_makes_a_version_whoever_makes_it() {
         assert!(error.to_string().contains("cannot go back from version 7 to 6"), "{error}");
     }
     // The claim raises it itself, and so does what takes it back.
-    let acme = ChannelName::new("acme").unwrap();
-    let taken = [(RefundId(3), Permit { numbers: Vec::new(), span: None })];
-    let request = ClaimRequest {
-        channel: &acme,
-        node: "a#1",
-        holder: "a#1/1",
-        lease: std::time::Duration::from_secs(30),
-        clock_tolerance: std::time::Duration::from_secs(5),
-        taken: &taken,
-        resend_within: None,
-        most_sends: 12,
-        bank_address: &ANYWHERE,
-    };
+    let taken = [unlimited(3)];
+    let request = ClaimRequest { holder: "a#1/1", ..claim_of("a#1", &taken) };
     assert_eq!(scratch.store.claim_among(&request, &[]).await.unwrap().leased.len(), 1);
     assert_eq!(of(3).await, 2);
     scratch.store.unclaim(&[RefundId(3)], "a#1/1").await.unwrap();

@@ -8,11 +8,11 @@ use std::time::Duration;
 use playground::PretendBank;
 use playground::bank::Step;
 use refundd::channel::BankAddress;
-use refundd::limiter::Permit;
-use refundd::refund::{ChannelName, RefundId, State};
+use refundd::refund::{RefundId, State};
 use refundd::store::ClaimRequest;
 use rustix::process::Signal;
 
+use crate::harness::anywhere::{claim_of, unlimited};
 use crate::harness::{NodeProcess, Scratch, TestNode, until};
 
 /// `other` stays where it is: what is done about its refund shows that the loops have been round.
@@ -42,10 +42,6 @@ retry = { base = "1s", cap = "1s" }
 on_unknown = "resend"
 key_retention = "1h"
 "#;
-
-fn acme() -> ChannelName {
-    ChannelName::new("acme").unwrap()
-}
 
 /// The same channels, with `acme` at another bank.
 fn at(channels: &str, bank: &PretendBank) -> String {
@@ -217,20 +213,8 @@ async fn a_node_with_another_file_can_neither_send_it_again_nor_ask() {
         )
         .await;
     scratch.insert("acme", "R-", 1).await;
-    let taken = [(RefundId(1), Permit { numbers: Vec::new(), span: None })];
-    let name = acme();
-    let base = address("", "");
-    let request = ClaimRequest {
-        channel: &name,
-        node: "a",
-        holder: "a",
-        lease: Duration::from_secs(30),
-        clock_tolerance: Duration::from_secs(5),
-        taken: &taken,
-        resend_within: Some(Duration::from_hours(1)),
-        most_sends: 12,
-        bank_address: &base,
-    };
+    let taken = [unlimited(1)];
+    let request = ClaimRequest { resend_within: Some(Duration::from_hours(1)), ..claim_of("a", &taken) };
     let claim = async |bank_address: &BankAddress| {
         scratch.store.claim_among(&ClaimRequest { bank_address, ..request }, &[]).await.unwrap().leased.len()
     };

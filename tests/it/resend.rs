@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use playground::bank::Step;
-use refundd::limiter::Permit;
 use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{ClaimRequest, RecoveryMove};
 
-use crate::harness::anywhere::{ANYWHERE, add_address};
+use crate::harness::anywhere::{add_address, claim_of, unlimited};
 use crate::harness::{Scratch, TestNode, until};
 
 const RESENDS: &str = r#"
@@ -224,7 +223,6 @@ async fn what_is_sent_again_goes_before_a_backlog_that_would_outlast_the_banks_m
 #[tokio::test]
 async fn the_claim_refuses_a_resend_past_its_retention_although_its_id_was_taken() {
     let scratch = Scratch::new().await;
-    let acme = ChannelName::new("acme").unwrap();
     scratch.publish("acme").await;
     add_address(&scratch, "acme").await;
     scratch.insert("acme", "R-", 5).await;
@@ -238,20 +236,9 @@ async fn the_claim_refuses_a_resend_past_its_retention_although_its_id_was_taken
     ] {
         scratch.sql(&format!("update refundd.refunds set {change} where id = {id}")).await;
     }
-    let taken: Vec<(RefundId, Permit)> =
-        (1..=5).map(|id| (RefundId(id), Permit { numbers: Vec::new(), span: None })).collect();
+    let taken = [1, 2, 3, 4, 5].map(unlimited);
     let claim = async |resend_within| {
-        let request = ClaimRequest {
-            channel: &acme,
-            node: "a",
-            holder: "a",
-            lease: Duration::from_secs(30),
-            clock_tolerance: Duration::from_secs(5),
-            taken: &taken,
-            resend_within,
-            most_sends: 12,
-            bank_address: &ANYWHERE,
-        };
+        let request = ClaimRequest { resend_within, ..claim_of("a", &taken) };
         scratch.store.claim_among(&request, &[]).await.unwrap().leased
     };
     assert!(claim(None).await.is_empty(), "a channel that does not resend");

@@ -19,9 +19,9 @@ use refundd::refund::{
     Answer, ChannelName, Code, Leased, LimitName, OnUnknown, Outcome, Policy, RefundId, Sending, Settlement,
     State,
 };
-use refundd::store::{ClaimRequest, Claimed, Decided, Settled};
+use refundd::store::{Claimed, Decided, Settled};
 
-use crate::harness::anywhere::{ANYWHERE, add_address};
+use crate::harness::anywhere::{add_address, claim_of, unlimited};
 use crate::harness::{Scratch, until};
 
 fn acme() -> ChannelName {
@@ -39,10 +39,6 @@ async fn limited_scratch_with(refunds: u32) -> Scratch {
 
 /// The rule of all limits here.
 const RULE: &str = r#"{"algorithm":"fixed_window","permits":1000,"per_us":1000000,"lateness_us":20000}"#;
-
-fn unlimited(id: i64) -> (RefundId, Permit) {
-    (RefundId(id), Permit { numbers: Vec::new(), span: None })
-}
 
 fn numbered(id: i64, window_start_us: i64, ordinal: i32) -> (RefundId, Permit) {
     let limit = LimitName::new("acme").unwrap();
@@ -62,25 +58,7 @@ fn numbered(id: i64, window_start_us: i64, ordinal: i32) -> (RefundId, Permit) {
 }
 
 async fn claim(scratch: &Scratch, node: &str, taken: &[(RefundId, Permit)]) -> Claimed {
-    scratch.store.claim_among(&request_for(&acme(), node, taken), &[]).await.unwrap()
-}
-
-fn request_for<'a>(
-    channel: &'a ChannelName,
-    node: &'a str,
-    taken: &'a [(RefundId, Permit)],
-) -> ClaimRequest<'a> {
-    ClaimRequest {
-        channel,
-        node,
-        holder: node,
-        lease: Duration::from_secs(30),
-        clock_tolerance: Duration::from_secs(5),
-        taken,
-        resend_within: None,
-        most_sends: 12,
-        bank_address: &ANYWHERE,
-    }
+    scratch.store.claim_among(&claim_of(node, taken), &[]).await.unwrap()
 }
 
 /// This second, by Postgres's clock, in microseconds.

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use refundd::limiter::{Counted, Permit, PermitNumber, Span};
-use refundd::refund::{ChannelName, LimitName, RefundId};
+use refundd::refund::{LimitName, RefundId};
 use refundd::store::{ClaimRequest, ClockWitness};
 use sqlx::Executor;
 
 use super::{clocked, step};
-use crate::harness::anywhere::{ANYWHERE, add_address};
+use crate::harness::anywhere::{add_address, claim_of};
 use crate::harness::until;
 
 const RULE: &str = r#"{"algorithm":"fixed_window","permits":1000,"per_us":1000000,"lateness_us":20000}"#;
@@ -45,18 +45,7 @@ async fn a_lease_is_whole_although_its_claim_waited_while_postgres_was_set_forwa
         closes: Instant::now() + Duration::from_secs(1),
     };
     let taken = [(RefundId(1), Permit { numbers: vec![number], span: Some(span) })];
-    let acme = ChannelName::new("acme").unwrap();
-    let request = ClaimRequest {
-        channel: &acme,
-        node: "a",
-        holder: "a",
-        lease: Duration::from_secs(30),
-        clock_tolerance: Duration::from_secs(30),
-        taken: &taken,
-        resend_within: None,
-        most_sends: 12,
-        bank_address: &ANYWHERE,
-    };
+    let request = ClaimRequest { clock_tolerance: Duration::from_secs(30), ..claim_of("a", &taken) };
     let mut other = scratch.connect().await;
     for statement in ["begin", "select from refundd.limits where limit_name = 'acme' for update"] {
         other.execute(statement).await.unwrap();

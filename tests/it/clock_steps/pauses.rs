@@ -3,31 +3,18 @@
 use std::time::{Duration, Instant};
 
 use refundd::limiter::{Counted, Permit, PermitNumber, Span};
-use refundd::refund::{ChannelName, LimitName, RefundId};
-use refundd::store::{ClaimRequest, ClockWitness, Pause, Seen, Spent, Store};
+use refundd::refund::LimitName;
+use refundd::store::{ClockWitness, Pause, Seen, Spent, Store};
 
 use super::{clocked, step};
-use crate::harness::anywhere::{ANYWHERE, add_address};
+use crate::harness::anywhere::{add_address, claim_of, unlimited};
 use crate::harness::{Scratch, until};
 
 const RULE: &str = r#"{"algorithm":"fixed_window","permits":1000,"per_us":1000000,"lateness_us":20000}"#;
 
 /// Whether a pause refuses a claim, and whether it refuses a request for permits of other services.
 async fn refuses(scratch: &Scratch, store: &Store) -> [bool; 2] {
-    let acme = ChannelName::new("acme").unwrap();
-    let taken = [(RefundId(1), Permit { numbers: Vec::new(), span: None })];
-    let request = ClaimRequest {
-        channel: &acme,
-        node: "a",
-        holder: "a",
-        lease: Duration::from_secs(30),
-        clock_tolerance: Duration::from_secs(5),
-        taken: &taken,
-        resend_within: None,
-        most_sends: 12,
-        bank_address: &ANYWHERE,
-    };
-    let is_suspended = store.claim_among(&request, &[]).await.unwrap().is_suspended;
+    let claimed = store.claim_among(&claim_of("a", &[unlimited(1)]), &[]).await.unwrap();
     let now_us = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
     let number = PermitNumber {
         limit: LimitName::new("acme").unwrap(),
@@ -42,7 +29,7 @@ async fn refuses(scratch: &Scratch, store: &Store) -> [bool; 2] {
     let span = Span { opens_us: now_us, closes_us: now_us + 1_000_000, opens, closes };
     let permits = [Permit { numbers: vec![number], span: Some(span) }];
     let spent = store.spend(&permits, "checkout", "a", Duration::from_secs(5), &["acme"]).await.unwrap();
-    [is_suspended, spent == Spent::Paused]
+    [claimed.is_suspended, spent == Spent::Paused]
 }
 
 #[tokio::test]

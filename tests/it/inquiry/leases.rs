@@ -6,10 +6,10 @@ use refundd::limiter::{Permit, PermitNumber, Span};
 use refundd::refund::inquiry::{InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
 use refundd::refund::retry::RetryPolicy;
 use refundd::refund::{Code, LimitName, RefundId, State};
-use refundd::store::{ClaimRequest, Claimed, Inquired};
+use refundd::store::{Claimed, Inquired};
 
 use super::acme;
-use crate::harness::anywhere::{ANYWHERE, add_address};
+use crate::harness::anywhere::{add_address, claim_of, unlimited};
 use crate::harness::{Scratch, until};
 
 async fn uncertain(refunds: u32) -> Scratch {
@@ -31,22 +31,7 @@ async fn lease(
     scratch: &Scratch,
     taken: &[(RefundId, Permit)],
 ) -> Claimed<refundd::refund::inquiry::LeasedInquiry> {
-    let request = ClaimRequest {
-        channel: &acme(),
-        node: "a",
-        holder: "a",
-        lease: Duration::from_secs(30),
-        clock_tolerance: Duration::from_secs(5),
-        taken,
-        resend_within: None,
-        most_sends: 12,
-        bank_address: &ANYWHERE,
-    };
-    scratch.store.claim_inquiries(&request).await.unwrap()
-}
-
-fn unlimited(id: i64) -> (RefundId, Permit) {
-    (RefundId(id), Permit { numbers: Vec::new(), span: None })
+    scratch.store.claim_inquiries(&claim_of("a", taken)).await.unwrap()
 }
 
 fn inquired(inquiry: &refundd::refund::inquiry::LeasedInquiry, outcome: InquiryOutcome) -> Inquired {

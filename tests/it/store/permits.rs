@@ -9,7 +9,7 @@ use refundd::refund::{LimitName, RefundId, State};
 use refundd::store::{Canceller, Spent};
 use sqlx::Executor;
 
-use super::{RULE, acme, claim, limited_scratch_with, numbered, request_for, unlimited, window};
+use super::{RULE, acme, claim, claim_of, limited_scratch_with, numbered, unlimited, window};
 use crate::harness::{Scratch, until};
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn of_more_refunds_than_permits_the_first_are_leased_and_the_others_stay_i
     let w = window(&scratch).await;
     let taken = [numbered(6, w, 1), numbered(4, w, 2)];
     let more: Vec<RefundId> = [2, 5, 1].map(RefundId).into();
-    let claimed = scratch.store.claim_among(&request_for(&acme(), "a", &taken), &more).await.unwrap();
+    let claimed = scratch.store.claim_among(&claim_of("a", &taken), &more).await.unwrap();
     let mut leased: Vec<i64> = claimed.leased.iter().map(|leased| leased.id.0).collect();
     leased.sort_unstable();
     assert_eq!(leased, [2, 4]);

@@ -7,7 +7,7 @@ use refundd::refund::{LimitName, RefundId};
 
 use crate::harness::{Scratch, until};
 
-use super::{acme, claim, limited_scratch_with, numbered, request_for, window};
+use super::{claim, claim_of, limited_scratch_with, numbered, window};
 
 const SLIDING: &str = r#"{"algorithm":"sliding_log","permits":2,"per_us":1000000,"lateness_us":20000}"#;
 
@@ -66,16 +66,15 @@ async fn permits_for_inquiries_count_by_the_time_at_which_they_were_spent_too() 
     ] {
         scratch.sql(&format!("update refundd.refunds set {step}")).await;
     }
-    let acme = acme();
     let first = sliding(&scratch, [1, 2], 0, ALWAYS).await;
-    let first = scratch.store.claim_inquiries(&request_for(&acme, "a", &first)).await.unwrap();
+    let first = scratch.store.claim_inquiries(&claim_of("a", &first)).await.unwrap();
     assert_eq!(first.leased.len(), 2, "{first:?}");
     scratch
         .sql("update refundd.limits set generation = generation + 1, server_since = clock_timestamp()")
         .await;
     // Only the new server makes the ledger count.
     let second = sliding(&scratch, [3, 4], 1_500, Counted { is_always: false, ..ALWAYS }).await;
-    let second = scratch.store.claim_inquiries(&request_for(&acme, "b", &second)).await.unwrap();
+    let second = scratch.store.claim_inquiries(&claim_of("b", &second)).await.unwrap();
     assert!(second.leased.is_empty(), "four in a second");
     assert_eq!(second.overspent.len(), 2, "{second:?}");
 }
