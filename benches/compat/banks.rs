@@ -1,20 +1,15 @@
 //! Servers that banks run: nginx, gunicorn and `HAProxy` before the pretend bank, which keeps the ledger.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a row runs alone, and waits for a process of another program"
-)]
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::ensure;
 use playground::stage::{Addresses, Stage};
-use playground::{PostgresOptions, PretendBank, PrivatePostgres, PrivateRedis, place};
+use playground::{Front, PostgresOptions, PretendBank, PrivatePostgres, PrivateRedis, find};
 
 use crate::cache;
 use crate::drain::{Channel, drain, program, stage};
@@ -45,58 +40,10 @@ pub async fn run(case: Case) -> anyhow::Result<Found> {
     }
 }
 
-/// A running server in front of the bank. It ends when this is dropped.
-#[derive(Debug)]
-pub struct Front {
-    pub address: SocketAddr,
-    child: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Front {
-    /// Starts a server on a free port, and waits until it accepts connections.
-    pub fn start(command: impl FnOnce(&Path, u16) -> anyhow::Result<Command>) -> anyhow::Result<Front> {
-        let (folder, port) = (tempfile::tempdir()?, place::free_port()?);
-        let mut command = command(folder.path(), port)?;
-        let log = std::fs::File::create(folder.path().join("log"))?;
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = command.spawn().with_context(|| format!("failed to start {command:?}"))?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut front = Front { address, child, folder };
-        let began = Instant::now();
-        while std::net::TcpStream::connect(address).is_err() {
-            if front.child.try_wait()?.is_some() || began.elapsed() > Duration::from_secs(20) {
-                bail!("{command:?} does not start: {}", front.log());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(front)
-    }
-
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        // The workers end only if their master gets SIGTERM before it is killed.
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
-        let began = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < Duration::from_secs(5) {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
 /// A program of the system, which `tools/install-servers judges` installs.
 pub fn system(name: &str) -> anyhow::Result<PathBuf> {
-    let places = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"];
-    let found = places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists());
-    found.map_or_else(|| cache::not_tried(format!("no {name}; run `tools/install-servers judges`")), Ok)
+    find::server(name)
+        .map_or_else(|| cache::not_tried(format!("no {name}; run `tools/install-servers judges`")), Ok)
 }
 
 /// What a program says of its version, such as "nginx/1.22.1": the first word with a digit.
@@ -109,7 +56,7 @@ pub fn version(program: &Path, argument: &str) -> anyhow::Result<String> {
 }
 
 /// nginx with these lines in its `server`, before the bank.
-fn nginx(bank: SocketAddr, lines: &str) -> anyhow::Result<(Front, String)> {
+async fn nginx(bank: SocketAddr, lines: &str) -> anyhow::Result<(Front, String)> {
     let program = system("nginx")?;
     let version = format!("nginx {}", version(&program, "-v")?);
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
@@ -129,7 +76,8 @@ fn nginx(bank: SocketAddr, lines: &str) -> anyhow::Result<(Front, String)> {
         let mut command = Command::new(&program);
         command.arg("-p").arg(folder).arg("-c").arg(folder.join("nginx.conf"));
         Ok(command)
-    })?;
+    })
+    .await?;
     Ok((front, version))
 }
 
@@ -180,13 +128,13 @@ async fn idling(
 async fn nginx_keep_alive() -> anyhow::Result<Found> {
     let stage = stage().await?;
     let (front, version) =
-        nginx(stage.bank.address(), "keepalive_timeout 1s 1s; keepalive_requests 1000000;")?;
+        nginx(stage.bank.address(), "keepalive_timeout 1s 1s; keepalive_requests 1000000;").await?;
     idling(stage, front, version, Duration::from_secs(1), 42).await
 }
 
 async fn nginx_refuses(lines: &str) -> anyhow::Result<Found> {
     let stage = stage().await?;
-    let (front, version) = nginx(stage.bank.address(), lines)?;
+    let (front, version) = nginx(stage.bank.address(), lines).await?;
     // Above nginx's rate, so that it refuses. The bank needs time, so that requests are under way at once.
     stage.bank.then("acme", playground::bank::Step::pays().after(Duration::from_millis(60)));
     let channel = Channel {
@@ -237,7 +185,8 @@ async fn gunicorn() -> anyhow::Result<Found> {
             .env("BANK", &bank)
             .current_dir(folder);
         Ok(command)
-    })?;
+    })
+    .await?;
     idling(stage, front, format!("gunicorn {GUNICORN}"), Duration::from_secs(2), 26).await
 }
 
@@ -255,7 +204,8 @@ async fn haproxy() -> anyhow::Result<Found> {
         let mut command = Command::new(&program);
         command.arg("-db").arg("-f").arg(folder.join("haproxy.cfg"));
         Ok(command)
-    })?;
+    })
+    .await?;
     idling(stage, front, version, Duration::from_secs(1), 42).await
 }
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use playground::stage::Addresses;
-use playground::{PostgresOptions, PrivateRedis};
+use playground::{Front, PostgresOptions, PrivateRedis};
 use sqlx::{Connection, PgConnection};
 
-use crate::banks::{Front, system, version};
+use crate::banks::{system, version};
 use crate::drain::{Channel, finish, nodes, save, sections, stage_on};
 use crate::found::Found;
 
@@ -32,7 +32,8 @@ pub async fn run() -> anyhow::Result<Found> {
         let mut command = std::process::Command::new(&haproxy);
         command.arg("-db").arg("-f").arg(folder.join("haproxy.cfg"));
         Ok(command)
-    })?;
+    })
+    .await?;
     let through = primary.url_through(front.address, "payments");
     let mut channel = Channel { refunds: 150, ..Channel::usual() };
     let channels = sections(std::slice::from_ref(&channel), "http://{bank}");

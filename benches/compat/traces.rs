@@ -5,9 +5,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use playground::place;
+use playground::{Front, place};
 
-use crate::banks::Front;
 use crate::cache;
 use crate::drain::{Channel, finish, nodes, save, sections, stage};
 use crate::found::Found;
@@ -25,7 +24,8 @@ pub async fn run() -> anyhow::Result<Found> {
         command.arg("--otlp-http-endpoint").arg(format!("127.0.0.1:{port}"));
         command.arg("--otlp-grpc-endpoint").arg(format!("127.0.0.1:{}", place::free_port()?));
         Ok(command)
-    })?;
+    })
+    .await?;
     let (stage, channels) = (stage().await?, [Channel::usual()]);
     let text = format!(
         "[telemetry]\notlp = \"http://{}\"\n{}",

@@ -3,13 +3,12 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 
-use anyhow::{Context, bail};
-use playground::place;
+use anyhow::Context;
+use playground::{Front, find};
 
 use crate::cell::RATE;
 
@@ -68,56 +67,38 @@ impl Kind {
 /// A running judge. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Judge {
-    pub address: SocketAddr,
-    child: Child,
-    log: PathBuf,
-    _folder: tempfile::TempDir,
+    pub front: Front,
+    kind: Kind,
 }
 
 impl Judge {
     /// Starts a judge in front of the bank, and waits until it accepts connections. Fails if its program is missing.
     pub async fn start(kind: Kind, bank: SocketAddr) -> anyhow::Result<Judge> {
-        let folder = tempfile::tempdir()?;
-        let port = place::free_port()?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let file = folder.path().join("judge.conf");
-        std::fs::write(&file, kind.config(folder.path(), port, bank))?;
         let name = kind.program();
-        let program = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"]
-            .iter()
-            .map(|place| Path::new(place).join(name))
-            .find(|path| path.exists())
+        let program = find::server(name)
             .with_context(|| format!("no {name} on this machine; run `tools/install-servers judges`"))?;
-        let mut command = Command::new(program);
-        let log = match kind {
-            Kind::Haproxy => {
-                let log = folder.path().join("stdout.log");
-                command.args(["-db", "-f"]).arg(&file).stdout(std::fs::File::create(&log)?);
-                log
-            }
-            Kind::NginxGap | Kind::NginxBurst => {
-                command.arg("-p").arg(folder.path()).arg("-c").arg(&file).stdout(Stdio::null());
-                folder.path().join("access.log")
-            }
-        };
-        let errors = folder.path().join("stderr.log");
-        command.stdin(Stdio::null()).stderr(std::fs::File::create(&errors)?);
-        let mut child = command.spawn().with_context(|| format!("failed to start {name}"))?;
-        let began = Instant::now();
-        while std::net::TcpStream::connect(address).is_err() {
-            if child.try_wait()?.is_some() || began.elapsed() > Duration::from_secs(10) {
-                bail!("{name} does not start: {}", std::fs::read_to_string(&errors).unwrap_or_default());
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        Ok(Judge { address, child, log, _folder: folder })
+        let front = Front::start(|folder, port| {
+            let file = folder.join("judge.conf");
+            std::fs::write(&file, kind.config(folder, port, bank))?;
+            let mut command = Command::new(program);
+            match kind {
+                Kind::Haproxy => command.args(["-db", "-f"]).arg(&file),
+                Kind::NginxGap | Kind::NginxBurst => command.arg("-p").arg(folder).arg("-c").arg(&file),
+            };
+            Ok(command)
+        })
+        .await?;
+        Ok(Judge { front, kind })
     }
 
     /// Requests and refusals so far, by channel.
     pub fn counts(&self) -> HashMap<String, (u64, u64)> {
-        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = self.front.read(match self.kind {
+            Kind::Haproxy => "log",
+            Kind::NginxGap | Kind::NginxBurst => "access.log",
+        });
         let mut counts: HashMap<String, (u64, u64)> = HashMap::new();
-        for line in String::from_utf8_lossy(&text).lines() {
+        for line in text.lines() {
             let Some((status, path)) = line.split_once(' ') else { continue };
             let channel = path.trim_start_matches('/').split('/').next().unwrap_or_default();
             let of_it = counts.entry(channel.to_owned()).or_default();
@@ -125,22 +106,5 @@ impl Judge {
             of_it.1 += u64::from(status == "429");
         }
         counts
-    }
-}
-
-impl Drop for Judge {
-    fn drop(&mut self) {
-        // nginx's worker ends only if its master gets SIGTERM before it is killed.
-        if let Ok(pid) = i32::try_from(self.child.id()).map(rustix::process::Pid::from_raw)
-            && let Some(pid) = pid
-        {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
-        }
-        let began = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < Duration::from_secs(5) {
-            std::thread::park_timeout(Duration::from_millis(20));
-        }
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }

@@ -99,7 +99,7 @@ async fn before(kind: Kind, settings: &[Setting], length: Duration) -> anyhow::R
     let channels: String = settings
         .iter()
         .map(|setting| {
-            setting.section(setting.name, &format!("http://{}/{}/refunds", judge.address, setting.name))
+            setting.section(setting.name, &format!("http://{}/{}/refunds", judge.front.address, setting.name))
         })
         .collect();
     let nodes = try_join_all(NODES.iter().map(|name| stage.node(name, ANY, &channels))).await?;

@@ -45,6 +45,12 @@ pub fn pgbouncer() -> Result<PathBuf, PlaygroundError> {
         .ok_or(PlaygroundError::NoPgBouncer)
 }
 
+/// The path of a server that only measurements use, such as `nginx`.
+pub fn server(name: &str) -> Option<PathBuf> {
+    let folders = ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"].map(PathBuf::from);
+    first_with(&folders, &[name]).map(|folder| folder.join(name))
+}
+
 /// The path of libfaketime, the variant for programs with threads. Fails with `NoFaketime`.
 ///
 /// Linux only: other systems do not load a library into a program in this way.
