@@ -172,12 +172,8 @@ async fn an_accepted_refund_is_shown_when_its_time_for_a_report_has_passed_also_
     scratch.publish("globex").await;
     scratch.insert("globex", "G-", 1).await;
     scratch.pause("globex", "maintenance", "ops").await;
-    for step in [
-        "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a#1', lease_until = now(), first_sent_at = now()",
-        "state = 'accepted', lease_node = null, lease_until = null, due_at = now() + interval '1 hour'",
-    ] {
-        scratch.sql(&format!("update refundd.refunds set {step}")).await;
-    }
+    scratch.lease("true", "attempts = 1, first_sent_at = now()").await;
+    scratch.release("true", "state = 'accepted', due_at = now() + interval '1 hour'").await;
     let mut recovery = recovery_of(&scratch).await;
     assert_eq!(recovery.pass().await.unwrap().shown, 0);
     assert_eq!(scratch.count(State::Accepted).await, 2, "the bank may still report");

@@ -185,8 +185,8 @@ async fn only_a_channel_that_resends_feeds_what_is_unknown() {
     let acme = ChannelName::new("acme").unwrap();
     scratch.publish("acme").await;
     scratch.insert("acme", "R-", 3).await;
-    scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_node = 'a', lease_until = now(), first_sent_at = now() where id < 3").await;
-    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null where id < 3").await;
+    scratch.lease("id < 3", "attempts = 1, first_sent_at = now()").await;
+    scratch.release("id < 3", "state = 'unknown'").await;
     assert_eq!(scratch.store.due(&acme, 10).await.unwrap(), [RefundId(3)]);
     scratch.sql("update refundd.refunds set due_at = now() + interval '1 hour' where id = 3").await;
     assert!(scratch.store.channels_with_due().await.unwrap().is_empty());
@@ -204,8 +204,8 @@ async fn what_is_sent_again_goes_before_a_backlog_that_would_outlast_the_banks_m
     scratch.publish("acme").await;
     scratch.insert("acme", "R-", 5).await;
     scratch.sql("update refundd.refunds set due_at = now() - interval '2 days' where id < 4").await;
-    scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_node = 'a', lease_until = now(), first_sent_at = now() where id > 3").await;
-    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null where id > 3").await;
+    scratch.lease("id > 3", "attempts = 1, first_sent_at = now()").await;
+    scratch.release("id > 3", "state = 'unknown'").await;
     scratch.sql("update refundd.channels set on_unknown = 'resend', resend_within = interval '1 hour'").await;
     let ids = |ids: &[i64]| ids.iter().map(|id| RefundId(*id)).collect::<Vec<_>>();
     assert_eq!(scratch.store.due(&acme, 10).await.unwrap(), ids(&[4, 5, 1, 2, 3]));
@@ -226,8 +226,8 @@ async fn the_claim_refuses_a_resend_past_its_retention_although_its_id_was_taken
     scratch.publish("acme").await;
     add_address(&scratch, "acme").await;
     scratch.insert("acme", "R-", 5).await;
-    scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()").await;
-    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null").await;
+    scratch.lease("true", "attempts = 1, first_sent_at = now()").await;
+    scratch.release("true", "state = 'unknown'").await;
     for (id, change) in [
         (1, "first_sent_at = now() - interval '1 hour'"),
         (2, "first_sent_at = null"),

@@ -111,9 +111,8 @@ async fn what_never_left_is_sent_again_without_a_confirmation() {
 #[tokio::test]
 async fn the_database_itself_keeps_what_may_have_been_executed_from_becoming_ready() {
     let scratch = Scratch::with_refunds(1).await;
-    let leased = "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()";
-    scratch.sql(&format!("update refundd.refunds set {leased}")).await;
-    scratch.sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null").await;
+    scratch.lease("true", "attempts = 1, first_sent_at = now()").await;
+    scratch.release("true", "state = 'review'").await;
     let error = scratch.sql_error("update refundd.refunds set state = 'ready'").await;
     assert!(error.to_string().contains("only by a decision that confirms it was not"), "{error}");
     scratch.sql("update refundd.refunds set state = 'failed', settled_at = now()").await;

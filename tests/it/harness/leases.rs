@@ -3,7 +3,7 @@
 use super::Scratch;
 
 impl Scratch {
-    /// Sets these refunds to `sending`, under their next epoch and a lease of one hour, and sets these columns.
+    /// Sets these refunds to `sending`, under their next epoch and a lease of one hour, and sets further columns.
     pub async fn lease(&self, which: &str, columns: &str) {
         self.sql(&format!(
             "update refundd.refunds set state = 'sending', lease_epoch = lease_epoch + 1, lease_node = 'a',
@@ -12,7 +12,7 @@ impl Scratch {
         .await;
     }
 
-    /// Ends the leases of these refunds, and sets these columns. Returns how many refunds that were.
+    /// Ends the leases of these refunds, and sets further columns. Returns the number of refunds.
     pub async fn release(&self, which: &str, columns: &str) -> u64 {
         self.sql(&format!(
             "update refundd.refunds set lease_node = null, lease_until = null, {columns} where {which}"

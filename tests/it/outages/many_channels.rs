@@ -150,8 +150,8 @@ async fn a_feeder_tries_no_further_bucket_when_redis_goes_silent_in_the_middle()
 async fn the_due_poller_tries_no_further_bucket_when_redis_goes_silent_in_the_middle() {
     let scratch = Scratch::new().await;
     with_due(&scratch, EmptyRedis::CHANNELS).await;
-    scratch.sql("update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now()").await;
-    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()").await;
+    scratch.lease("true", "attempts = 1").await;
+    scratch.release("true", "state = 'unknown', inquire_at = now()").await;
     let redis = Arc::new(EmptyRedis { is_silent: true, ..EmptyRedis::default() });
     let node = redis.node(&scratch);
     node.set_leads(true);

@@ -62,9 +62,7 @@ async fn a_late_outcome_that_waits_for_the_count_of_ended_refunds_keeps_no_other
     let mut holder = scratch.connect().await;
     // Its lease was over, and the refund ended. The bank's answer makes it open again, so the count must not go on meanwhile.
     for end in ["'unknown'", "'failed', settled_at = now()"] {
-        scratch
-            .sql(&format!("update refundd.refunds set lease_node = null, lease_until = null, state = {end} where refund_ref = 'R-1'"))
-            .await;
+        scratch.release("refund_ref = 'R-1'", &format!("state = {end}")).await;
     }
     let mut lock = holder.begin().await.unwrap();
     lock.execute("select * from refundd.ended_until for update").await.unwrap();

@@ -19,9 +19,7 @@ fn answered(claimed: &Claimed, outcome: Outcome, bank_ref: Option<&str>) -> Vec<
 async fn two_sends() -> (Scratch, Claimed, Claimed) {
     let scratch = limited_scratch_with(1).await;
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
-    scratch
-        .sql("update refundd.refunds set state = 'ready', lease_node = null, lease_until = null, due_at = now()")
-        .await;
+    scratch.release("true", "state = 'ready', due_at = now()").await;
     let second = claim(&scratch, "b", &[unlimited(1)]).await;
     assert_eq!(second.leased.len(), 1);
     (scratch, first, second)
@@ -75,7 +73,7 @@ async fn a_success_under_another_reference_than_a_late_one_goes_to_a_person() {
 async fn a_late_rejection_of_what_a_person_called_succeeded_is_an_event() {
     let scratch = limited_scratch_with(1).await;
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
-    scratch.sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null").await;
+    scratch.release("true", "state = 'review'").await;
     scratch.decide(RefundId(1), State::Succeeded, "on the statement", "ann").await;
     assert_eq!(scratch.count(State::Succeeded).await, 1);
     scratch.store.settle("a", &answered(&first, Outcome::Rejected, None), false).await.unwrap();
@@ -153,9 +151,7 @@ async fn a_refund_that_the_bank_says_it_has_goes_to_a_person_when_its_channel_lo
         .sql("update refundd.channels set on_unknown = 'resend', resend_within = interval '1 hour', inquires = true")
         .await;
     // The leases lapsed, and the bank was to be asked.
-    scratch
-        .sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now() + interval '1 hour'")
-        .await;
+    scratch.release("true", "state = 'unknown', inquire_at = now() + interval '1 hour'").await;
     let late = answered(&sent, Outcome::Succeeded, None);
     assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
     assert_eq!(scratch.count(State::Unknown).await, 4, "the next inquiry settles it");

@@ -87,10 +87,8 @@ async fn a_refund_that_the_bank_paid_by_a_late_answer_is_not_sent_again() {
     let all = [unlimited(1), unlimited(2), unlimited(3)];
     let first = claim(&scratch, "a", &all).await;
     // A node that was cut off answers late, after the others found reasons to send again.
-    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null where id = 1").await;
-    scratch
-        .sql("update refundd.refunds set state = 'ready', lease_node = null, lease_until = null where id > 1")
-        .await;
+    scratch.release("id = 1", "state = 'unknown'").await;
+    scratch.release("id > 1", "state = 'ready'").await;
     let second = claim(&scratch, "b", &[unlimited(3)]).await;
     let late = settled_all(&first, &Outcome::Succeeded);
     assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
@@ -119,7 +117,7 @@ async fn a_refund_that_the_bank_paid_by_a_late_answer_is_not_sent_again() {
 async fn a_late_answer_waits_for_who_makes_its_refund_ready_and_then_stops_it() {
     let scratch = limited_scratch_with(1).await;
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
-    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()").await;
+    scratch.release("true", "state = 'unknown', inquire_at = now()").await;
     let late = settled_all(&first, &Outcome::Accepted);
     let ready = ["update refundd.refunds set state = 'ready'"];
     let settled = scratch.while_a_commit_hangs(&ready, scratch.store.settle("a", &late, false)).await;
@@ -131,7 +129,7 @@ async fn a_late_answer_waits_for_who_makes_its_refund_ready_and_then_stops_it() 
 async fn a_late_outcome_that_is_settled_again_while_its_first_commit_is_under_way_is_kept_once() {
     let scratch = limited_scratch_with(1).await;
     let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
-    scratch.sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()").await;
+    scratch.release("true", "state = 'unknown', inquire_at = now()").await;
     let line = "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, code)
                 select id, channel, 'send', 1, lease_epoch, 'a', now(), 'succeeded', 'mapped' from refundd.refunds";
     let over = [settled(&claimed, Outcome::Succeeded)];
@@ -148,7 +146,7 @@ async fn what_ended_without_a_payment_goes_to_a_person_when_a_late_answer_says_t
     // People found no payment: the lease lapsed, they looked, and the answer came only then. The bank rejected the fourth refund
     // by its answer to an inquiry, so it may have taken it before. Of the fifth, people knew that the bank had taken it. Of the
     // sixth, they knew it of an earlier send.
-    scratch.sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null").await;
+    scratch.release("true", "state = 'review'").await;
     scratch
         .sql(
             "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, code)
@@ -195,9 +193,7 @@ async fn a_late_answer_about_another_refund_goes_to_a_person_and_one_that_nobody
     let all = [unlimited(1), unlimited(2), unlimited(3), unlimited(4)];
     let first = claim(&scratch, "a", &all).await;
     // The leases lapsed. Of the first two refunds the bank's "not found" was final; about the others it is still asked.
-    scratch
-        .sql("update refundd.refunds set state = 'unknown', lease_node = null, lease_until = null, inquire_at = now() + interval '1 hour'")
-        .await;
+    scratch.release("true", "state = 'unknown', inquire_at = now() + interval '1 hour'").await;
     scratch.sql("update refundd.refunds set state = 'ready' where id <= 2").await;
     let mut late = settled_all(&first, &Outcome::Review);
     for place in [1, 3] {
@@ -216,9 +212,7 @@ async fn a_late_answer_about_another_refund_goes_to_a_person_and_one_that_nobody
 async fn a_late_answer_that_the_bank_has_it_becomes_the_reason_of_a_refund_in_review() {
     let scratch = limited_scratch_with(1).await;
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
-    scratch
-        .sql("update refundd.refunds set state = 'review', lease_node = null, lease_until = null, reason = 'lease_lapsed: a did not settle'")
-        .await;
+    scratch.release("true", "state = 'review', reason = 'lease_lapsed: a did not settle'").await;
     let late = settled_all(&first, &Outcome::Succeeded);
     assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
     assert_eq!(

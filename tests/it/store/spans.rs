@@ -60,12 +60,8 @@ async fn permits_of_another_clock_count_by_the_time_at_which_they_were_spent() {
 #[tokio::test]
 async fn permits_for_inquiries_count_by_the_time_at_which_they_were_spent_too() {
     let scratch = limited_scratch_with(4).await;
-    for step in [
-        "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now()",
-        "state = 'unknown', lease_node = null, lease_until = null, inquire_at = now()",
-    ] {
-        scratch.sql(&format!("update refundd.refunds set {step}")).await;
-    }
+    scratch.lease("true", "attempts = 1").await;
+    scratch.release("true", "state = 'unknown', inquire_at = now()").await;
     let first = sliding(&scratch, [1, 2], 0, ALWAYS).await;
     let first = scratch.store.claim_inquiries(&claim_of("a", &first)).await.unwrap();
     assert_eq!(first.leased.len(), 2, "{first:?}");
