@@ -7,7 +7,7 @@ mod outcome;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-pub use outcome::{BulkOutcome, BulkResult};
+pub use outcome::{BulkOutcome, BulkResult, NamedRef};
 
 use crate::bucket::Bucket;
 use crate::caller::Names;
@@ -53,41 +53,53 @@ impl Bulk {
         Ok(Bulk { store, action, look: BulkLook { moves, channels }, is_dry, room })
     }
 
-    /// Changes the refunds with these refs, at most [`AT_ONCE`], in one commit. A ref that stands there twice counts once.
-    pub async fn named(&mut self, refs: &[String]) -> Result<Vec<BulkResult>, StoreError> {
-        let mut found = self.look_up(refs).await?;
-        let may_go: Vec<&Waiting> =
-            found.values().filter(|waiting| self.outcome_without_change(waiting).is_none()).collect();
-        let ids: Vec<RefundId> = may_go.iter().map(|waiting| waiting.id).collect();
+    /// Changes the refunds with these refs, at most [`AT_ONCE`], in one commit. A ref that stands there twice counts once, as it
+    /// stands there first.
+    pub async fn named(&mut self, refs: &[NamedRef]) -> Result<Vec<BulkResult>, StoreError> {
+        let mut names = HashSet::new();
+        let refs: Vec<&NamedRef> = refs.iter().filter(|one| names.insert(one.refund_ref.as_str())).collect();
+        let mut found = self.look_up(&refs).await?;
+        let mut may_go: Vec<(&NamedRef, RefundId)> = Vec::new();
+        for &one in &refs {
+            if let Some(waiting) = found.get(&one.refund_ref)
+                && self.outcome_without_change(waiting, one.seen).is_none()
+            {
+                may_go.push((one, waiting.id));
+            }
+        }
+        let ids: Vec<(RefundId, Option<i32>)> = may_go.iter().map(|(one, id)| (*id, one.seen)).collect();
         let mut done = self.carry_out(&ids).await?;
         // A refund that could go and did not has changed since.
-        let left = may_go.iter().filter(|waiting| !self.is_dry && !done.contains_key(&waiting.id));
-        let left: Vec<String> = left.map(|waiting| waiting.refund_ref.clone()).collect();
-        let now = if left.is_empty() { HashMap::new() } else { self.look_up(&left).await? };
+        let left = may_go.iter().filter(|(_, id)| !self.is_dry && !done.contains_key(id));
+        let left: Vec<&NamedRef> = left.map(|(one, _)| *one).collect();
+        let mut now = if left.is_empty() { HashMap::new() } else { self.look_up(&left).await? };
         let is_full = !left.is_empty() && self.room().await? == Some(0);
+        let ids = ids.into_iter().map(|(id, _)| id).collect();
         let would = if self.is_dry { self.would(ids) } else { HashSet::new() };
-        let mut seen = HashSet::new();
-        let result = |name: &String| {
-            let refund = found.remove(name);
-            let outcome = match &refund {
+        let result = |one: &&NamedRef| {
+            let (before, since) = (found.remove(&one.refund_ref), now.remove(&one.refund_ref));
+            let outcome = match &before {
                 None => BulkOutcome::NoSuchRefund,
-                Some(waiting) => match (self.outcome_without_change(waiting), done.remove(&waiting.id)) {
-                    (Some(outcome), _) => outcome,
-                    (None, Some(refund)) => BulkOutcome::Done(Box::new(refund)),
-                    (None, None) if would.contains(&waiting.id) => BulkOutcome::WouldBeDone,
-                    (None, None) if self.is_dry => BulkOutcome::NoRoom,
-                    (None, None) => {
-                        match now.get(name).and_then(|waiting| self.outcome_without_change(waiting)) {
-                            Some(outcome) => outcome,
-                            None if is_full => BulkOutcome::NoRoom,
-                            None => BulkOutcome::WasInUse,
+                Some(waiting) => {
+                    match (self.outcome_without_change(waiting, one.seen), done.remove(&waiting.id)) {
+                        (Some(outcome), _) => outcome,
+                        (None, Some(refund)) => BulkOutcome::Done(Box::new(refund)),
+                        (None, None) if would.contains(&waiting.id) => BulkOutcome::WouldBeDone,
+                        (None, None) if self.is_dry => BulkOutcome::NoRoom,
+                        (None, None) => {
+                            let now = since.as_ref();
+                            match now.and_then(|waiting| self.outcome_without_change(waiting, one.seen)) {
+                                Some(outcome) => outcome,
+                                None if is_full => BulkOutcome::NoRoom,
+                                None => BulkOutcome::WasInUse,
+                            }
                         }
                     }
-                },
+                }
             };
-            BulkResult { refund_ref: name.clone(), refund, outcome }
+            BulkResult { refund_ref: one.refund_ref.clone(), refund: since.or(before), outcome }
         };
-        Ok(refs.iter().filter(|name| seen.insert(name.as_str())).map(result).collect())
+        Ok(refs.iter().map(result).collect())
     }
 
     /// Changes the next refunds of a channel that may go, up to the refund `newest`, in one commit: those that are due first come
@@ -97,7 +109,7 @@ impl Bulk {
         let most = i64::try_from(AT_ONCE).unwrap_or(i64::MAX);
         let ready = self.store.never_sent(channel, &self.look, newest, most).await?;
         let ids: Vec<RefundId> = ready.iter().map(|waiting| waiting.id).collect();
-        let mut done = self.carry_out(&ids).await?;
+        let mut done = self.carry_out(&at_any_version(&ids)).await?;
         Ok((ready.len(), ids.iter().filter_map(|id| done.remove(id)).collect()))
     }
 
@@ -109,7 +121,7 @@ impl Bulk {
         ids: &[RefundId],
     ) -> Result<(usize, Vec<Refund>), StoreError> {
         let ready = self.store.still_never_sent(channel, &self.look, ids).await?;
-        let gone = self.carry_out(&ready).await?;
+        let gone = self.carry_out(&at_any_version(&ready)).await?;
         Ok((ready.len(), gone.into_values().collect()))
     }
 
@@ -182,7 +194,7 @@ impl Bulk {
         let Some(refund) = &result.refund else {
             return result.stays().then(|| "there is no such refund".to_owned());
         };
-        let Waiting { id, channel, money, .. } = refund;
+        let Waiting { id, channel, version, money, .. } = refund;
         Some(match result.outcome {
             BulkOutcome::Done(_) | BulkOutcome::WouldBeDone | BulkOutcome::DoneBefore => return None,
             BulkOutcome::NoSuchRefund => "there is no such refund".to_owned(),
@@ -190,6 +202,10 @@ impl Bulk {
                 format!("channel `{target}` has as many refunds waiting as its max_backlog allows")
             }
             BulkOutcome::WasInUse => "a node claimed it meanwhile and gave it back; try it again".to_owned(),
+            BulkOutcome::Changed => format!(
+                "it has changed since that version: it is in channel `{channel}` at version {version} now; look at it again, and name \
+                 version {version} if it is to go all the same"
+            ),
             BulkOutcome::Stays(Stays::SentBefore) if to.is_none() => format!(
                 "it was sent before, and the bank did not execute it; cancel it by POST /v1/refunds/{id}/cancel"
             ),
@@ -218,18 +234,23 @@ impl Bulk {
         })
     }
 
-    async fn look_up(&self, refs: &[String]) -> Result<HashMap<String, Waiting>, StoreError> {
-        let found = self.store.refunds_by_ref(refs, &self.look).await?;
+    async fn look_up(&self, refs: &[&NamedRef]) -> Result<HashMap<String, Waiting>, StoreError> {
+        let refs: Vec<String> = refs.iter().map(|one| one.refund_ref.clone()).collect();
+        let found = self.store.refunds_by_ref(&refs, &self.look).await?;
         Ok(found.into_iter().map(|waiting| (waiting.refund_ref.clone(), waiting)).collect())
     }
 
-    /// What becomes of a refund that is not changed; `None` if it may go.
-    fn outcome_without_change(&self, waiting: &Waiting) -> Option<BulkOutcome> {
+    /// What becomes of a refund that is not changed; `None` if it may go. `seen` is the version that the person saw.
+    fn outcome_without_change(&self, waiting: &Waiting, seen: Option<i32>) -> Option<BulkOutcome> {
         let is_done = match &self.action {
             BulkAction::Cancel(_) => waiting.state == State::Cancelled,
             BulkAction::Move(order) => waiting.channel == order.to,
         };
-        if is_done { Some(BulkOutcome::DoneBefore) } else { waiting.stays.map(BulkOutcome::Stays) }
+        match waiting.stays {
+            _ if is_done => Some(BulkOutcome::DoneBefore),
+            Some(why) => Some(BulkOutcome::Stays(why)),
+            None => seen.is_some_and(|seen| seen != waiting.version).then_some(BulkOutcome::Changed),
+        }
     }
 
     /// Those of these refunds for which the other channel has room. `refundd.move` takes the first ids, too.
@@ -242,26 +263,37 @@ impl Bulk {
         ids.into_iter().collect()
     }
 
-    async fn carry_out(&self, ids: &[RefundId]) -> Result<HashMap<RefundId, Refund>, StoreError> {
-        if ids.is_empty() || self.is_dry {
+    /// Changes those of these refunds that may go and have the version that the person saw, if one is named.
+    async fn carry_out(
+        &self,
+        refunds: &[(RefundId, Option<i32>)],
+    ) -> Result<HashMap<RefundId, Refund>, StoreError> {
+        if refunds.is_empty() || self.is_dry {
             return Ok(HashMap::new());
         }
-        let mut done = self.try_once(ids).await;
+        let mut done = self.try_once(refunds).await;
         // A claim takes some of the rows in another order. It ends soon.
         for _ in 0..3 {
             if done.as_ref().is_err_and(StoreError::is_a_lock) {
-                done = self.try_once(ids).await;
+                done = self.try_once(refunds).await;
             }
         }
         Ok(done?.into_iter().map(|refund| (refund.id, refund)).collect())
     }
 
-    async fn try_once(&self, ids: &[RefundId]) -> Result<Vec<Refund>, StoreError> {
+    async fn try_once(&self, refunds: &[(RefundId, Option<i32>)]) -> Result<Vec<Refund>, StoreError> {
         match &self.action {
-            BulkAction::Cancel(canceller) => self.store.cancel_never_sent(ids, canceller).await,
-            BulkAction::Move(order) => self.store.move_never_sent(ids, order).await,
+            BulkAction::Cancel(canceller) => {
+                let ids: Vec<RefundId> = refunds.iter().map(|(id, _)| *id).collect();
+                self.store.cancel_never_sent(&ids, canceller).await
+            }
+            BulkAction::Move(order) => self.store.move_never_sent(refunds, order).await,
         }
     }
+}
+
+fn at_any_version(ids: &[RefundId]) -> Vec<(RefundId, Option<i32>)> {
+    ids.iter().map(|id| (*id, None)).collect()
 }
 
 #[cfg(test)]

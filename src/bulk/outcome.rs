@@ -14,17 +14,27 @@ pub enum BulkOutcome {
     DoneBefore,
     NoSuchRefund,
     Stays(Stays),
+    /// It has another version than the person saw.
+    Changed,
     /// The channel that it would move to has no room.
     NoRoom,
     /// A node claimed it meanwhile, and gave it back.
     WasInUse,
 }
 
+/// A refund that somebody names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedRef {
+    pub refund_ref: String,
+    /// The version that the person saw; a refund with another one stays. `None` where the person names none.
+    pub seen: Option<i32>,
+}
+
 /// One refund that somebody named, or that waits in a channel.
 #[derive(Debug)]
 pub struct BulkResult {
     pub refund_ref: String,
-    /// The refund before the change; `None` if there is none.
+    /// The refund before the change, or as it stays; `None` if there is none.
     pub refund: Option<Waiting>,
     pub outcome: BulkOutcome,
 }
@@ -43,6 +53,7 @@ impl BulkResult {
             BulkOutcome::Done(_) | BulkOutcome::WouldBeDone | BulkOutcome::DoneBefore => false,
             BulkOutcome::NoSuchRefund
             | BulkOutcome::Stays(_)
+            | BulkOutcome::Changed
             | BulkOutcome::NoRoom
             | BulkOutcome::WasInUse => true,
         }

@@ -28,6 +28,7 @@ fn an_amount_that_the_other_channel_does_not_take_is_told_in_the_main_unit() {
             refund_ref: "R-7".to_owned(),
             channel: "acme".to_owned(),
             state: State::Ready,
+            version: 1,
             money: Money { amount_minor, currency: currency.to_owned() },
             stays: Some(stays),
         };

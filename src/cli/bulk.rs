@@ -9,13 +9,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-pub(super) use which::Which;
+pub(super) use which::{Which, at_any_version, with_versions};
 
 use super::namesakes;
 use super::progress::ProgressDisplay;
 use super::totals::{ExpectedTotals, Totals};
 use crate::bucket::{Bucket, BucketKind};
-use crate::bulk::{AT_ONCE, Bulk, BulkOutcome, BulkResult};
+use crate::bulk::{AT_ONCE, Bulk, BulkOutcome, BulkResult, NamedRef};
 use crate::config::Config;
 use crate::refund::Refund;
 use crate::refund::text::{counted, shown};
@@ -110,7 +110,7 @@ impl<'a> BulkWork<'a> {
     }
 
     /// Changes the refunds with these refs, and names each that stays.
-    async fn refs(&mut self, refs: &[String]) -> anyhow::Result<ExitCode> {
+    async fn refs(&mut self, refs: &[NamedRef]) -> anyhow::Result<ExitCode> {
         let (mut stays, mut missing, mut before, mut progress) =
             (0_u64, 0_u64, 0_u64, ProgressDisplay::new());
         for (nth, refs) in refs.chunks(AT_ONCE).enumerate() {

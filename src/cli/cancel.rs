@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::bulk::{BulkWork, Manner, Which, Words};
+use super::bulk::{BulkWork, Manner, Which, Words, at_any_version};
 use crate::bulk::{Bulk, BulkAction};
 use crate::caller::Names;
 use crate::config::{Config, Postgres};
@@ -70,7 +70,7 @@ pub(super) async fn cancel(
         unasked: "--channel cancels a whole backlog, for ever",
         target: "",
     };
-    let which = Which::of(refs, file.as_ref(), channel, &store).await?;
+    let which = Which::of(at_any_version(refs), file.as_ref(), channel, &store).await?;
     let bulk = Bulk::new(store.clone(), BulkAction::Cancel(canceller), Names::All, manner.dry_run).await?;
     BulkWork::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
 }

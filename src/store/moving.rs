@@ -34,7 +34,7 @@ pub struct MoveTarget {
 const MOVE: Statement = statement!(concat!(
     "select ",
     refund_columns!(),
-    " from refundd.move(:id, :from_channel, :to_channel, :why, :who) r"
+    " from refundd.move(:id, :from_channel, :to_channel, :why, :who, :seen) r"
 ));
 
 const TARGET: &str = "
@@ -44,15 +44,22 @@ const TARGET: &str = "
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("move", MOVE.sql), ("move_target", TARGET)];
 
 impl Store {
-    /// Moves those of these refunds that may go, in one commit. Answers them.
-    pub async fn move_never_sent(&self, ids: &[RefundId], order: &Move) -> Result<Vec<Refund>, StoreError> {
+    /// Moves those of these refunds that may go, in one commit. Answers them. A refund that is named with the version that a
+    /// person saw stays if it has another one.
+    pub async fn move_never_sent(
+        &self,
+        refunds: &[(RefundId, Option<i32>)],
+        order: &Move,
+    ) -> Result<Vec<Refund>, StoreError> {
+        let names_versions = refunds.iter().any(|(_, seen)| seen.is_some());
         let query = bind!(
             MOVE,
-            id: ids.iter().map(|id| id.0).collect::<Vec<_>>(),
+            id: refunds.iter().map(|(id, _)| id.0).collect::<Vec<_>>(),
             from_channel: order.from,
             to_channel: order.to,
             why: order.why,
             who: order.who,
+            seen: names_versions.then(|| refunds.iter().map(|(_, seen)| *seen).collect::<Vec<Option<i32>>>()),
         );
         let rows = query.all(&self.db.patient()).await.doing("move refunds")?;
         rows.iter().map(read_refund).collect()

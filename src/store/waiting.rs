@@ -38,6 +38,7 @@ pub struct Waiting {
     pub refund_ref: String,
     pub channel: String,
     pub state: State,
+    pub version: i32,
     pub money: Money,
     /// Why it stays; `None` if it may go.
     pub stays: Option<Stays>,
@@ -98,14 +99,14 @@ pub struct WaitingSum {
 
 const BY_REF: Statement = statement!(
     "
-    select r.id, r.refund_ref, r.channel, r.state, r.amount_minor, r.currency, refundd.why_it_stays(r, :from_channel, t) as stays
+    select r.id, r.refund_ref, r.channel, r.state, r.version, r.amount_minor, r.currency, refundd.why_it_stays(r, :from_channel, t) as stays
       from refundd.refunds r left join refundd.channels t on t.channel = :to_channel
      where r.refund_ref = any(:refund_ref) and (:channels::text[] is null or r.channel = any(:channels))"
 );
 
 const NEVER_SENT: Statement = statement!(
     "
-    select r.id, r.refund_ref, r.channel, r.state, r.amount_minor, r.currency, null::text as stays
+    select r.id, r.refund_ref, r.channel, r.state, r.version, r.amount_minor, r.currency, null::text as stays
       from refundd.refunds r left join refundd.channels t on t.channel = :to_channel
      where r.channel = :channel and r.state = 'ready' and r.first_sent_at is null and r.id <= :newest
        and refundd.why_it_stays(r, :channel, t) is null
@@ -124,7 +125,8 @@ const NEVER_SENT_AMONG: &str =
 // One part for each index that has the refunds of a channel that have not ended.
 const STAYING: Statement = statement!(
     "
-    select (open.r).id, (open.r).refund_ref, (open.r).channel, (open.r).state, (open.r).amount_minor, (open.r).currency, open.stays
+    select (open.r).id, (open.r).refund_ref, (open.r).channel, (open.r).state, (open.r).version, (open.r).amount_minor, (open.r).currency,
+           open.stays
       from (select r, refundd.why_it_stays(r, :channel, t) as stays
               from (select r from refundd.refunds r where r.channel = :channel and r.state = 'ready' and r.id <= :newest
                     union all
@@ -178,6 +180,7 @@ fn read(row: &PgRow) -> Result<Waiting, StoreError> {
             column: "state",
             found: state.to_owned(),
         })?,
+        version: row.get("version"),
         money: read_money(row),
         stays: stays_of(row, id)?,
     })

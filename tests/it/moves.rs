@@ -1,6 +1,7 @@
 //! Refunds that move to another channel: each is paid once, by the bank of the channel that it is in, under a key of its own.
 //! Judged by the ledgers of both banks.
 
+mod repeated;
 mod rights;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +46,7 @@ fn order(from: &str, to: &str) -> Move {
 
 /// Moves these refunds without a look at Redis, and answers those that moved.
 async fn moved(scratch: &Scratch, ids: &[i64], from: &str, to: &str) -> Vec<Refund> {
-    let ids: Vec<RefundId> = ids.iter().map(|id| RefundId(*id)).collect();
+    let ids: Vec<_> = ids.iter().map(|id| (RefundId(*id), None)).collect();
     scratch.store.move_never_sent(&ids, &order(from, to)).await.unwrap()
 }
 
@@ -272,7 +273,7 @@ async fn a_move_keeps_to_the_other_channels_bounds_also_when_two_are_made_at_onc
     // And a channel that no node runs takes none.
     scratch.sql("update refundd.channels set retired_at = now() where channel = 'acme'").await;
     for to in ["acme", "nowhere", "globex"] {
-        let refused = scratch.store.move_never_sent(&[RefundId(1)], &order("globex", to)).await;
+        let refused = scratch.store.move_never_sent(&[(RefundId(1), None)], &order("globex", to)).await;
         assert!(refused.is_err(), "to {to}");
     }
 }

@@ -232,4 +232,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "a_stolen_password_leaves_less_behind",
         include_str!("../../../migrations/0081_a_stolen_password_leaves_less_behind.sql"),
     ),
+    (
+        82,
+        "a_move_names_what_a_person_saw",
+        include_str!("../../../migrations/0082_a_move_names_what_a_person_saw.sql"),
+    ),
 ];

@@ -17,7 +17,7 @@ use crate::harness::terminal::agreed_on_a_terminal;
 async fn moved(scratch: &Scratch, id: i64, from: &str, to: &str) {
     let who_and_why = "bob".to_owned();
     let order = Move { from: from.to_owned(), to: to.to_owned(), who: who_and_why.clone(), why: who_and_why };
-    assert_eq!(scratch.store.move_never_sent(&[RefundId(id)], &order).await.unwrap().len(), 1);
+    assert_eq!(scratch.store.move_never_sent(&[(RefundId(id), None)], &order).await.unwrap().len(), 1);
 }
 
 /// Ids 1 to 1,100 are shown. Id 1 leaves the channel while a person reads. Id 1,101 is moved into it, id 1,102 is saved by a

@@ -34,10 +34,10 @@ async fn only_the_function_moves_a_refund_and_only_nodes_and_the_owner_call_it()
     let update = format!("update refundd.refunds set {} where id = 1", by_hand.replace("globex", "acme"));
     let refused = sqlx::query(sqlx::AssertSqlSafe(update)).execute(&mut node).await.unwrap_err();
     assert!(refused.to_string().contains("permission denied"), "{refused}");
-    let anybody = "select has_function_privilege('public', 'refundd.move(bigint[], text, text, text, text)', 'execute')::integer::bigint";
+    let anybody = "select has_function_privilege('public', 'refundd.move(bigint[], text, text, text, text, integer[])', 'execute')::integer::bigint";
     assert_eq!(scratch.number(anybody).await, 0);
     for (who, why) in [(" ", "x"), ("ann", " ")] {
         let order = Move { who: who.to_owned(), why: why.to_owned(), ..order("globex", "acme") };
-        assert!(scratch.store.move_never_sent(&[RefundId(1)], &order).await.is_err(), "{order:?}");
+        assert!(scratch.store.move_never_sent(&[(RefundId(1), None)], &order).await.is_err(), "{order:?}");
     }
 }

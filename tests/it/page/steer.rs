@@ -253,7 +253,8 @@ async fn the_story_on_the_page_says_who_moved_a_refund_and_where_to() {
     }
     scratch.insert("acme", "R-", 1).await;
     let [from, to, who, why] = ["acme", "other", "ann", "the contract ended"].map(str::to_owned);
-    let moved = scratch.store.move_never_sent(&[RefundId(1)], &Move { from, to, who, why }).await.unwrap();
+    let order = Move { from, to, who, why };
+    let moved = scratch.store.move_never_sent(&[(RefundId(1), None)], &order).await.unwrap();
     assert_eq!(moved.len(), 1);
     let page = see(&node, "/refunds/1").await.text;
     for words in ["<strong>Moved</strong>", "ann moved it from acme", "to other", "the contract ended"] {
