@@ -55,7 +55,10 @@ impl BulkWork<'_> {
         for ids in ids.chunks(AT_ONCE) {
             let mut left: HashSet<RefundId> = ids.iter().copied().collect();
             loop {
-                let (ready, gone) = self.bulk.these_of(channel, ids).await.with_context(|| self.so_far())?;
+                // What somebody has moved back since this run changed it stays.
+                let rest: Vec<RefundId> = ids.iter().filter(|id| left.contains(*id)).copied().collect();
+                let (ready, gone) =
+                    self.bulk.these_of(channel, &rest).await.with_context(|| self.so_far())?;
                 for refund in &gone {
                     self.done.add(&refund.money);
                     left.remove(&refund.id);
