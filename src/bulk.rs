@@ -214,7 +214,7 @@ impl Bulk {
                     .to_owned()
             }
             BulkOutcome::Stays(Stays::OtherChannel) => {
-                format!("it is in channel `{channel}`, and not in `{from}`")
+                format!("it is in channel `{channel}`, and not in `{from}`; to move it, name that one")
             }
             BulkOutcome::Stays(Stays::DeadlinePassed) => "its deadline has passed".to_owned(),
             BulkOutcome::Stays(Stays::AmountTooHigh) => format!(
