@@ -26,6 +26,17 @@ connect_timeout = "1s"
 
 const RESUME: &str = "/v1/channels/acme/resume";
 
+/// The refusal of a request that begins now.
+const REFUSAL: Refusal<'_> = Refusal {
+    named: None,
+    reason: "HTTP 503",
+    slow: true,
+    spacing: Some(Duration::from_millis(50)),
+    step: Some(Duration::from_millis(50)),
+    cool_down: Duration::from_mins(1),
+    age: Duration::ZERO,
+};
+
 #[tokio::test]
 async fn a_person_ends_the_wait_that_a_bank_asked_for_and_the_lower_rate() {
     let scratch = Scratch::new().await;
@@ -101,15 +112,7 @@ async fn a_refusal_from_before_a_person_ended_the_cooling_does_not_bring_it_back
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
     let refused = async |age| {
-        let refusal = Refusal {
-            named: Some(Duration::from_hours(24)),
-            reason: "HTTP 503",
-            slow: true,
-            spacing: Some(Duration::from_millis(50)),
-            step: Some(Duration::from_millis(50)),
-            cool_down: Duration::from_mins(1),
-            age,
-        };
+        let refusal = Refusal { named: Some(Duration::from_hours(24)), age, ..REFUSAL };
         scratch.store.refused(&acme(), &refusal).await.unwrap()
     };
     assert!(refused(Duration::ZERO).await.is_some());
@@ -165,4 +168,35 @@ async fn a_person_ends_a_lower_rate_whose_pause_is_over() {
     assert_eq!(scratch.number(says).await, 1);
     assert_eq!(run(&scratch, LIMITED, &["resume", "acme", "--cooling"]).0, Some(3));
     node.stop().await;
+}
+
+/// Recovery clears coolings that are over. That must not make a repeated refusal a first one.
+#[tokio::test]
+async fn a_refusal_within_thirty_permits_of_the_last_pause_is_a_repeated_one_also_after_a_clearing() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    // Thirty permits take a minute here, and thirty steps less than two seconds.
+    let refusal = Refusal { spacing: Some(Duration::from_secs(2)), ..REFUSAL };
+    let is_refused = async || assert!(scratch.store.refused(&acme(), &refusal).await.unwrap().is_some());
+    let ended_before = async |ago: &str| {
+        let ended = format!("update refundd.channels set cool_until = now() - interval '{ago}'");
+        scratch.sql(&ended).await;
+        scratch.store.clear_cooling().await.unwrap();
+    };
+    let refusals = async || scratch.number("select refusals::bigint from refundd.channels").await;
+    is_refused().await;
+    ended_before("30 seconds").await;
+    assert_eq!(refusals().await, 1, "the cooling is kept");
+    is_refused().await;
+    assert_eq!(refusals().await, 2, "the refusal is a repeated one");
+    ended_before("61 seconds").await;
+    assert_eq!(refusals().await, 0, "the cooling is cleared");
+    is_refused().await;
+    assert_eq!(refusals().await, 1, "the refusal is a first one");
+    // Nodes of the last version wrote the steps alone.
+    scratch.sql("update refundd.channels set repeated_within_us = null, slow_step_us = 2000000").await;
+    ended_before("30 seconds").await;
+    assert_eq!(refusals().await, 1, "thirty steps are not over");
+    ended_before("61 seconds").await;
+    assert_eq!(refusals().await, 0);
 }
