@@ -1,5 +1,6 @@
 //! TLS on our listener: real handshakes with good and bad certificates on both sides, and new certificates by SIGHUP.
 
+mod credential;
 mod handshakes;
 
 use std::net::SocketAddr;
