@@ -1,4 +1,4 @@
-//! Refunds that another transaction holds or is about to save, and refunds that wait for a slow commit.
+//! Refunds that another transaction holds or is about to save, and refunds that wait for a slow commit or are too slow themselves.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -166,5 +166,48 @@ async fn a_refund_whose_caller_hangs_up_before_its_commit_begins_is_not_saved() 
         }
     }
     assert!(saw_it, "this machine is too slow: three times the first one was saved too early or not at all");
+    node.stop().await;
+}
+
+/// Postgres gives up the statement after 3.5 s.
+#[tokio::test]
+async fn a_refund_on_which_postgres_works_too_long_is_answered_503_and_spoils_no_other() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    for statement in [
+        "create function public.takes_long() returns trigger language plpgsql as $$ begin perform pg_sleep(30); return new; end $$",
+        "create trigger takes_long before insert on refundd.refunds for each row
+           when (new.refund_ref like 'R-slow-%') execute function public.takes_long()",
+    ] {
+        scratch.sql(statement).await;
+    }
+    let save = async |refund_ref: &str| node.post("/v1/refunds", &refund(refund_ref, "acme")).await;
+    // While the first one is tried, the others gather for one commit.
+    let others = async {
+        let sleeps = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()";
+        until("the first is being saved", async || scratch.number(sleeps).await == 1).await;
+        tokio::join!(save("R-slow-2"), save("R-other-1"), save("R-other-2"))
+    };
+    let (first, (second, one, two)) = tokio::join!(save("R-slow-1"), others);
+    let problem = json!({
+        "type": "urn:refundd:problem:too-slow",
+        "title": "Too slow",
+        "status": 503,
+        "detail": "Postgres worked on it for too long and gave it up; nothing was written by this statement",
+    });
+    for slow in [&first, &second] {
+        assert_eq!((slow.status.as_u16(), slow.json()), (503, problem.clone()));
+        assert_eq!(slow.headers["content-type"], "application/problem+json");
+        assert_eq!(slow.headers["retry-after"], "5");
+    }
+    assert_eq!((one.status.as_u16(), two.status.as_u16()), (201, 201), "{one:?}, {two:?}");
+    let refs = "select string_agg(refund_ref, ' ' order by refund_ref) from refundd.refunds";
+    assert_eq!(scratch.text(refs).await, "R-other-1 R-other-2");
+    // Who repeats it later loses nothing.
+    scratch.sql("drop trigger takes_long on refundd.refunds").await;
+    for refund_ref in ["R-slow-1", "R-slow-2"] {
+        assert_eq!(save(refund_ref).await.status, 201, "{refund_ref}");
+    }
+    until("all are paid", async || scratch.count(State::Succeeded).await == 4).await;
     node.stop().await;
 }
