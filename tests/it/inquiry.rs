@@ -3,6 +3,7 @@
 mod answers;
 mod leases;
 mod permits;
+mod unheard;
 
 use std::time::Duration;
 
