@@ -13,7 +13,8 @@ use crate::config::Config;
 use crate::limiter::{Algorithm, Span, Supply};
 use crate::metrics::Metrics;
 use crate::node::ShareLook;
-use crate::refund::{ExpectedEcho, Leased, Money, RequestId};
+use crate::refund::inquiry::LeasedInquiry;
+use crate::refund::{ExpectedEcho, Leased, Money, RequestId, State};
 use crate::store::{Settled, Store};
 
 /// What a worker needs of a channel with a paced limit and an inquiry.
@@ -40,6 +41,38 @@ fn worker(bucket: Bucket, placement: &str) -> (ChannelWorker<Sends>, mpsc::Recei
     let (outbox, inbox) = mpsc::channel(1);
     let (wake_ups, stop) = (WakeUps::of_sends(100), CancellationToken::new());
     (ChannelWorker::sends(node, wake_ups, channel, bank, outbox, stop), inbox)
+}
+
+/// An attempt of this worker under a claim of this moment.
+fn attempt_of<W>(worker: &ChannelWorker<W>) -> Attempt {
+    let claimed = Instant::now();
+    Attempt {
+        node: worker.node.clone(),
+        channel: Arc::clone(&worker.channel),
+        bank: Arc::clone(&worker.bank),
+        stop: worker.stop.clone(),
+        permit: Permit { numbers: Vec::new(), span: None },
+        claim_times: ClaimTimes { claiming: claimed, slept: Slept::now(), claimed },
+        connecting: Duration::ZERO,
+        send_deadline: claimed + Duration::from_mins(1),
+        probe: None,
+    }
+}
+
+fn expected(id: i64) -> ExpectedEcho {
+    ExpectedEcho {
+        refund_id: RefundId(id),
+        refund_ref: "R".to_owned(),
+        money: Money { amount_minor: 1, currency: "EUR".to_owned() },
+        bank_ref: None,
+    }
+}
+
+/// Lets each task go on until it waits.
+async fn turns() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -189,21 +222,10 @@ async fn an_attempt_whose_claim_lies_before_a_sleep_of_the_machine_sends_nothing
 #[tokio::test]
 async fn a_send_keeps_its_slot_until_the_settler_has_room_for_its_outcome() {
     let (worker, mut inbox) = worker(Bucket::in_memory(Duration::from_secs(5)).unwrap(), "");
-    let (most, claimed) = (worker.slots.free(), Instant::now());
+    let most = worker.slots.free();
     // A worker that ends: no request begins, and each outcome comes at once.
     worker.stop.cancel();
     for id in 1..=3 {
-        let attempt = Attempt {
-            node: worker.node.clone(),
-            channel: Arc::clone(&worker.channel),
-            bank: Arc::clone(&worker.bank),
-            stop: worker.stop.clone(),
-            permit: Permit { numbers: Vec::new(), span: None },
-            claim_times: ClaimTimes { claiming: claimed, slept: Slept::now(), claimed },
-            connecting: Duration::ZERO,
-            send_deadline: claimed + Duration::from_mins(1),
-            probe: None,
-        };
         let leased = Leased {
             id: RefundId(id),
             epoch: 1,
@@ -212,22 +234,12 @@ async fn a_send_keeps_its_slot_until_the_settler_has_room_for_its_outcome() {
             request_id: RequestId(uuid::Uuid::nil()),
             is_resend: false,
             is_first: true,
-            expected: ExpectedEcho {
-                refund_id: RefundId(id),
-                refund_ref: "R".to_owned(),
-                money: Money { amount_minor: 1, currency: "EUR".to_owned() },
-                bank_ref: None,
-            },
+            expected: expected(id),
             body: Arc::from(Vec::new()),
             traceparent: None,
         };
-        worker.work.start(attempt, leased, worker.slots.take(1).pop(), None);
+        worker.work.start(attempt_of(&worker), leased, worker.slots.take(1).pop(), None);
     }
-    let turns = async || {
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
-    };
     turns().await;
     assert_eq!((worker.slots.free(), inbox.len()), (most - 2, 1), "the inbox has room for one outcome");
     for free in [most - 1, most, most] {
@@ -235,4 +247,31 @@ async fn a_send_keeps_its_slot_until_the_settler_has_room_for_its_outcome() {
         turns().await;
         assert_eq!(worker.slots.free(), free);
     }
+}
+
+#[tokio::test]
+async fn outcomes_of_256_inquiries_wait_without_a_slot_and_each_further_one_keeps_its_slot() {
+    let (node, channel, bank) = node_and_bank(Bucket::in_memory(Duration::from_secs(5)).unwrap(), "");
+    let (wake_ups, stop) = (WakeUps::of_sends(100), CancellationToken::new());
+    // A worker that ends: no request begins, and each outcome comes at once. Postgres takes none.
+    stop.cancel();
+    let worker = ChannelWorker::inquiries(node, wake_ups, channel, bank, stop).unwrap();
+    let slots = worker.node.slots.of(&worker.channel.name, Purpose::Inquire, 300);
+    for (id, slot) in (1..).zip(slots.take(258)) {
+        let leased = LeasedInquiry {
+            id: RefundId(id),
+            state: State::Unknown,
+            epoch: 1,
+            number: 1,
+            attempts: 1,
+            request_id: RequestId(uuid::Uuid::nil()),
+            expected: expected(id),
+            age: Duration::ZERO,
+            uncertain_for: None,
+        };
+        worker.work.start(attempt_of(&worker), leased, Some(slot), None);
+    }
+    assert_eq!(slots.free(), 300 - 258, "all have a slot");
+    turns().await;
+    assert_eq!(slots.free(), 300 - 2);
 }
