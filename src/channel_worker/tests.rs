@@ -1,6 +1,8 @@
 //! Tests of the worker's notices to Redis, of takes that came too late or meet a lost count, of the lead time of inquiries, of an attempt
 //! after a sleep, and of the slots of outcomes that wait.
 
+mod stricter;
+
 use tokio::sync::mpsc;
 
 use super::attempt::{Attempt, ClaimTimes};
@@ -19,13 +21,19 @@ use crate::store::{Settled, Store};
 
 /// What a worker needs of a channel with a paced limit and an inquiry.
 fn node_and_bank(bucket: Bucket, placement: &str) -> (Node, Arc<Channel>, Arc<Bank>) {
-    let text = format!(
-        "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
-         [limit.acme]\nalgorithm = \"paced\"\npermits = 1\nper = \"1s\"\n{placement}\n\
+    let tables = format!(
+        "[limit.acme]\nalgorithm = \"paced\"\npermits = 1\nper = \"1s\"\n{placement}\n\
          [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\n\
          timeout = \"1s\"\nconnect_timeout = \"1s\"\non_unknown = \"inquire\"\n\
          inquiry = {{ url = \"http://localhost/{{request_id}}\", not_found_is_final = true, grace = \"30s\" }}\n"
     );
+    node_and_bank_of(bucket, &tables)
+}
+
+/// What a worker needs of the channel in these tables.
+fn node_and_bank_of(bucket: Bucket, tables: &str) -> (Node, Arc<Channel>, Arc<Bank>) {
+    let servers = "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n";
+    let text = format!("{servers}{tables}");
     let config = Config::parse(&text, "r.toml", &|_| None).unwrap();
     let channel = Arc::clone(config.channels.values().next().unwrap());
     // No server listens at this address.
