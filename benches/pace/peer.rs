@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures_util::future::try_join_all;
+use playground::bank::now_us;
 use playground::redis::RedisOptions;
 use playground::{PretendBank, PrivateRedis};
 use tokio::io::{AsyncBufReadExt, BufReader};
