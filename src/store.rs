@@ -90,7 +90,7 @@ pub use deadlines::Forecast;
 pub use desk::{AnswerSecond, BankOfNode, NodeRow, PermitSecond, ReviewFilter};
 pub use differences::Differences;
 pub use error::StoreError;
-pub use events::{Event, EventCursor, EventFilter, EventPage};
+pub use events::{EVENT_KINDS, Event, EventCursor, EventFilter, EventPage};
 pub use export::{EndedBy, SentAgain, SentLine};
 pub use find::{Found, FoundRefunds, RefundProgress};
 pub use inquire::Inquired;

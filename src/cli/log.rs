@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
+use clap::builder::PossibleValuesParser;
 
 use super::namesakes;
 use crate::caller::Names;
@@ -12,7 +13,7 @@ use crate::config::duration;
 use crate::desk::change::change;
 use crate::refund::Refund;
 use crate::refund::text::{shown, shown_json};
-use crate::store::{Event, EventFilter, Store};
+use crate::store::{EVENT_KINDS, Event, EventFilter, Store};
 
 /// How many events one statement reads.
 const PAGE: u32 = 500;
@@ -22,6 +23,9 @@ pub(super) struct Args {
     /// Only the events of this channel, or else of the refund with this ref, id or request id; a name of two refunds is refused
     #[arg(value_name = "CHANNEL|REF|ID")]
     about: Option<String>,
+    /// Only events of this kind; several if the option is repeated
+    #[arg(long = "kind", value_name = "KIND", value_parser = PossibleValuesParser::new(EVENT_KINDS))]
+    kinds: Vec<String>,
     /// Only events of this time before now, such as "2h" or "7d"
     #[arg(long, value_name = "TIME", value_parser = duration::read)]
     since: Option<Duration>,
@@ -34,7 +38,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn log(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
-    let mut filter = EventFilter { since: args.since, ..EventFilter::of(Names::All) };
+    let mut filter = EventFilter { since: args.since, kinds: args.kinds, ..EventFilter::of(Names::All) };
     if let Some(about) = &args.about
         && let Some(refund) = aim(&mut filter, about, store).await?
         && !args.json

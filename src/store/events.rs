@@ -17,6 +17,44 @@ use super::{Doing, Store, StoreError, micros, timestamp};
 use crate::caller::Names;
 use crate::refund::RefundId;
 
+/// Every kind of event that this version knows. `docs/sql.md` says when each is written.
+pub const EVENT_KINDS: [&str; 34] = [
+    "paused",
+    "resumed",
+    "suspended",
+    "released",
+    "breaker_tripped",
+    "breaker_ended",
+    "bank_unreachable",
+    "bank_reached",
+    "cooled",
+    "cooling_ended",
+    "bank_refusing",
+    "bank_refusing_ended",
+    "decided",
+    "cancelled",
+    "proposed",
+    "approved",
+    "withdrawn",
+    "replaced",
+    "expired",
+    "void",
+    "bank_ref_noted",
+    "late_answer_differs",
+    "moved_out",
+    "moved_in",
+    "channel_added",
+    "channel_changed",
+    "channel_retired",
+    "channel_returned",
+    "limit_added",
+    "limit_changed",
+    "node_joined",
+    "node_left",
+    "node_changed",
+    "clock_stepped",
+];
+
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Event {
@@ -73,6 +111,8 @@ pub struct EventFilter {
     pub channel: Option<String>,
     /// Only events about this refund.
     pub refund: Option<RefundId>,
+    /// Only events of these kinds; empty for all.
+    pub kinds: Vec<String>,
     /// The channels that exist for the one who asks. The pauses of everything are about each of them.
     pub channels: Names,
     /// Only events about a whole channel, a limit or a node, and none about a single refund.
@@ -96,6 +136,7 @@ impl EventFilter {
             channels,
             channel: None,
             refund: None,
+            kinds: Vec::new(),
             without_refunds: false,
             since: None,
             from: None,
@@ -122,6 +163,7 @@ const EVENTS: Statement = statement!(
      where (:channel::text is null or e.channel = any(array[:channel, '*']))
        and (:channels::text[] is null or e.channel = any(:channels::text[] || array['*']))
        and (:refund::bigint is null or e.refund_id = :refund)
+       and (cardinality(:kinds::text[]) = 0 or e.kind = any(:kinds))
        and (not :without_refunds or e.refund_id is null)
        and (:since_us::bigint is null or e.at >= now() - :since_us * interval '1 microsecond')
        and (:from_us::bigint is null or e.at >= timestamptz 'epoch' + :from_us * interval '1 microsecond')
@@ -199,6 +241,7 @@ impl Store {
             channel: filter.channel,
             channels: filter.channels.these(),
             refund: filter.refund.map(|id| id.0),
+            kinds: filter.kinds,
             without_refunds: filter.without_refunds,
             since_us: filter.since.map(micros),
             from_us: filter.from.map(Timestamp::as_microsecond),

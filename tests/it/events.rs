@@ -1,6 +1,7 @@
 //! The events: each change leaves one, with who, when, why, before and after; nobody changes one, and a send leaves none.
 
 mod kept;
+mod kinds;
 
 use std::time::Duration;
 
