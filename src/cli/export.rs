@@ -30,7 +30,8 @@ cancelled it while it was ready; or refundd, because its deadline passed. It is 
 ended. `bank_ref` is the bank's reference of the refund now, the same on all its lines. Sums count each refund once, in minor \
 units, and stand on standard error: what the bank said, what a person decided, what was cancelled, what is still open, and what was \
 sent again after the period, or before it if the line of a send came late. The sums of that other period have the money. A refund that the \
-bank's late answer contradicts is counted once more: it may be paid twice. `refundd log` says how.
+bank's late answer contradicts is counted once more: it may be paid twice, or not at all. All its lines have \
+yes in `contradicted`, and `refundd log --kind late_answer_differs` says how.
 
 Lines that come late change past periods: a send that nobody could tell about leaves its period for that of the node's own line. \
 So exports of two days that were made on different days may overlap or differ. Export all of them again before you compare.
@@ -64,7 +65,8 @@ pub(super) struct Args {
     to: When,
 }
 
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 18] = [
+    "channel",
     "started_at",
     "ended_at",
     "refund_id",
@@ -81,6 +83,7 @@ const COLUMNS: [&str; 16] = [
     "request_id",
     "permit",
     "ended_by",
+    "contradicted",
 ];
 
 pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
@@ -115,7 +118,7 @@ pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode
     print!("{}", csv_of([COLUMNS.map(str::to_owned)])?);
     let mut failed = None;
     let see = |lines: &[SentLine], percent| {
-        match csv_of(lines.iter().map(cells)) {
+        match csv_of(lines.iter().map(|line| cells(&args.channel, line))) {
             Ok(text) => print!("{text}"),
             Err(error) => failed = Some(error),
         }
@@ -135,7 +138,8 @@ pub(super) async fn export(args: Args, store: &Store) -> anyhow::Result<ExitCode
         bail!("the output was cut off: not all sends were read, so there are no sums");
     }
     let begins = |us| Timestamp::from_microsecond(us).map_or_else(|_| us.to_string(), |at| at.to_string());
-    eprintln!("{} from {} to {}", shown(&args.channel), begins(period.from_us), begins(period.to_us));
+    let (from, to) = (begins(period.from_us), begins(period.to_us));
+    eprintln!("{} from {from} to {to}, as read at {now}", shown(&args.channel));
     eprint!("{}", shown_sums(&sums));
     let since = store.journal_since().await?.filter(|since| since.as_microsecond() > period.from_us);
     if let Some(since) = since {
@@ -157,9 +161,10 @@ fn csv_of(records: impl IntoIterator<Item = [String; COLUMNS.len()]>) -> anyhow:
     Ok(String::from_utf8(bytes)?)
 }
 
-fn cells(line: &SentLine) -> [String; COLUMNS.len()] {
+fn cells(channel: &str, line: &SentLine) -> [String; COLUMNS.len()] {
     let time = |at: Option<Timestamp>| at.map(|at| at.to_string()).unwrap_or_default();
     let cells = [
+        channel.to_owned(),
         time(line.started_at),
         time(line.finished_at),
         line.refund.to_string(),
@@ -176,6 +181,7 @@ fn cells(line: &SentLine) -> [String; COLUMNS.len()] {
         line.request_id.clone(),
         line.permit.clone().unwrap_or_default(),
         line.ended_by.map(|by| by.as_str().to_owned()).unwrap_or_default(),
+        if line.is_contradicted { "yes".to_owned() } else { String::new() },
     ];
     cells.map(|cell| harmless(&cell))
 }

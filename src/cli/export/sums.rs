@@ -17,7 +17,8 @@ struct Sum {
     later: (u64, i128),
     /// The same of those that were sent again before the period: the lines of earlier sends came late.
     before: (u64, i128),
-    /// The refunds that a late answer contradicts, and their sum. They are among the others, too.
+    /// The refunds that a late answer contradicts, and their sum. They are among `refunds`, too: periods that touch each other
+    /// count each of them once.
     contradicted: (u64, i128),
 }
 
@@ -33,15 +34,15 @@ impl Sums {
             *refunds += 1;
             *amount += i128::from(line.money.amount_minor);
         };
+        if line.is_contradicted && line.again == SentAgain::No {
+            count(&mut sum.contradicted);
+        }
         count(match line.again {
             SentAgain::No => sum.refunds.entry((line.ended_by, line.state)).or_default(),
             SentAgain::Before => &mut sum.before,
             SentAgain::Later => &mut sum.later,
             SentAgain::InThePeriod => return,
         });
-        if line.is_contradicted {
-            count(&mut sum.contradicted);
-        }
     }
 }
 
@@ -78,7 +79,11 @@ pub(super) fn shown_sums(sums: &Sums) -> String {
         for (words, (count, amount), where_to_look) in [
             ("sent again after this period", later, ""),
             ("sent again before this period, and counted there", before, ""),
-            ("contradicted by a late answer", contradicted, " (see `refundd log`)"),
+            (
+                "contradicted by a late answer",
+                contradicted,
+                " (see `refundd log --kind late_answer_differs`)",
+            ),
         ] {
             if *count > 0 {
                 let _ = writeln!(text, "    {words}: {}, {amount}{where_to_look}", counted(*count, "refund"));

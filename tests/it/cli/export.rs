@@ -85,6 +85,12 @@ async fn the_export_and_its_sums_agree_with_the_banks_ledger() {
         // The bank paid the refund of which nobody knows.
         assert_eq!(says("succeeded") + says("review"), paid, "{said}");
     }
+    // The file says which channel it is of, and the sums say when they were read.
+    assert!(rows.iter().all(|row| row["channel"] == "acme" && row["contradicted"].is_empty()), "{rows:?}");
+    let read_at = said.lines().next().and_then(|line| line.split_once(", as read at ")).unwrap().1;
+    let read_at: Timestamp = read_at.parse().unwrap();
+    let ended = rows.iter().map(|row| row["ended_at"].parse::<Timestamp>().unwrap()).max().unwrap();
+    assert!(said.starts_with("acme from ") && ended <= read_at, "{ended} {said}");
     // No spreadsheet runs a cell, and the refs can be read back.
     assert!(rows.iter().any(|row| row["refund_ref"] == "'=cmd|1" && row["payment_ref"] == "'@P"), "{rows:?}");
     assert!(rows.iter().flat_map(BTreeMap::values).all(|cell| !cell.starts_with(['=', '+', '-', '@'])));

@@ -114,10 +114,24 @@ async fn the_sums_name_the_refunds_that_a_late_answer_contradicts() {
     let (rows, said) = export(config.path(), &["--from", "1h"]);
     assert_eq!(rows.len(), 5, "{said}");
     let contradicted = format!(
-        "contradicted by a late answer: 1 refund, {} (see `refundd log`)\n",
+        "contradicted by a late answer: 1 refund, {} (see `refundd log --kind late_answer_differs`)\n",
         amount(&scratch, 2).await
     );
     assert!(said.contains(&contradicted) && said.contains("5 sends of 2 refunds"), "{said}");
+    for row in &rows {
+        assert_eq!(row["contradicted"], if row["refund_id"] == "2" { "yes" } else { "" }, "{row:?}");
+    }
+    // The refund has a line in each of three periods, and its money is in the middle one alone.
+    for (period, counts) in [
+        (&["--from", "60m", "--to", "45m"][..], false),
+        (&["--from", "45m", "--to", "35m"], true),
+        (&["--from", "35m"], false),
+    ] {
+        let (rows, said) = export(config.path(), period);
+        assert!(rows.iter().any(|row| row["contradicted"] == "yes"), "{period:?}: {said}");
+        assert_eq!(said.contains(&contradicted), counts, "{period:?}: {said}");
+        assert_eq!(said.contains("contradicted"), counts, "{period:?}: {said}");
+    }
 }
 
 /// A failover that loses a claim gives its epoch to the next one.

@@ -36,7 +36,7 @@ fn refunds(export: Child) -> Vec<String> {
     let output = export.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     let mut reader = csv::Reader::from_reader(output.stdout.as_slice());
-    reader.records().map(|row| row.unwrap()[2].to_owned()).collect()
+    reader.records().map(|row| row.unwrap()[3].to_owned()).collect()
 }
 
 #[tokio::test]
