@@ -28,7 +28,7 @@ pub use attempt::{Answer, Outcome};
 pub use code::Code;
 pub use echo::{EchoMismatch, ExpectedEcho};
 pub use id::{CallerName, ChannelName, LimitName, ProposalId, RefundId, RequestId};
-pub use money::{AmountBounds, Money, thousands};
+pub use money::{AmountBounds, Money, in_both_units, thousands};
 pub use on_unknown::OnUnknown;
 pub use payload::Payload;
 pub use settlement::{Policy, Sending, Settlement};

@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// The bank's name for the payment that the refund gives back
     #[arg(long)]
     payment_ref: String,
-    /// Minor units of the currency: 1250 is 12.50 EUR
+    /// Minor units of the currency: 1250 is 12.50 EUR, and 1250 JPY
     #[arg(long, allow_hyphen_values = true)]
     amount_minor: String,
     /// ISO 4217 code, such as EUR

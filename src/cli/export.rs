@@ -27,8 +27,8 @@ these transactions, so the command refuses it: run it on the primary.
 Each line is one send that reached the bank, or may have; a refund that was sent twice has two lines. `state` is \
 the refund's state now. `ended_by` says who ended it: bank; person, who decided; canceller, a person or a program that \
 cancelled it while it was ready; or refundd, because its deadline passed. It is empty while the refund has not \
-ended. `bank_ref` is the bank's reference of the refund now, the same on all its lines. Sums count each refund once, in minor \
-units, and stand on standard error: what the bank said, what a person decided, what was cancelled, what is still open, and what was \
+ended. `bank_ref` is the bank's reference of the refund now, the same on all its lines. Sums count each refund once, and \
+stand on standard error: what the bank said, what a person decided, what was cancelled, what is still open, and what was \
 sent again after the period, or before it if the line of a send came late. The sums of that other period have the money. A refund that the \
 bank's late answer contradicts is counted once more: it may be paid twice, or not at all. All its lines have \
 yes in `contradicted`, and `refundd log --kind late_answer_differs` says how.

@@ -1,11 +1,11 @@
-//! Control totals: how many refunds a file or a backlog has, and how much of each currency. Amounts are in minor units.
+//! Control totals: how many refunds a file or a backlog has, and how much of each currency. A person gives amounts in minor units, and reads sums in both units.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::refund::Money;
 use crate::refund::draft::is_currency;
 use crate::refund::text::counted;
+use crate::refund::{Money, in_both_units};
 
 /// The totals of some refunds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Totals {
     /// Each currency with its number of refunds and their sum.
     pub(super) fn parts(&self) -> Vec<String> {
         let part = |(currency, (count, sum)): (&String, &(u64, i128))| {
-            format!("{currency}: {}, {sum} in minor units", counted(*count, "refund"))
+            format!("{currency}: {}, {}", counted(*count, "refund"), in_both_units(*sum, currency))
         };
         self.by_currency.iter().map(part).collect()
     }
@@ -79,7 +79,12 @@ impl ExpectedTotals {
                 .ok_or_else(|| format!("`{part}` is no total; write count=1200,EUR=340050"))?;
             let whole = || -> Result<u64, String> {
                 value.parse().map_err(|_| {
-                    format!("`{part}`: `{value}` is no whole number; amounts are in minor units: 12.50 EUR is EUR=1250")
+                    let problem = format!("`{part}`: `{value}` is no whole number");
+                    if !is_currency(name) {
+                        return problem;
+                    }
+                    let example = Money { amount_minor: 1250, currency: name.to_owned() };
+                    format!("{problem}; amounts are in minor units: {example} is {name}=1250")
                 })
             };
             let is_twice = match name {
@@ -171,7 +176,10 @@ mod tests {
     #[test]
     fn sums_may_be_larger_than_any_amount() {
         let found = totals(&[(i64::MAX, "EUR"), (i64::MAX, "EUR")]);
-        assert_eq!(found.to_string(), "EUR: 2 refunds, 18446744073709551614 in minor units");
+        assert_eq!(
+            found.to_string(),
+            "EUR: 2 refunds, 18446744073709551614 in minor units = 184,467,440,737,095,516.14 EUR"
+        );
     }
 
     #[test]
@@ -179,6 +187,9 @@ mod tests {
         for (text, words) in [
             ("count", "`count` is no total"),
             ("EUR=3400.50", "12.50 EUR is EUR=1250"),
+            ("JPY=3400.50", "1,250 JPY is JPY=1250"),
+            ("KWD=3400.50", "1.250 KWD is KWD=1250"),
+            ("count=1.5", "`1.5` is no whole number"),
             ("EURO=5", "`EURO` is neither"),
             ("count=1,count=2", "twice"),
         ] {

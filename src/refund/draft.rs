@@ -111,7 +111,7 @@ impl Draft<'_> {
             refund_ref: string(given.get("refund_ref"), "refund_ref", &mut wrong),
             channel: string(given.get("channel"), "channel", &mut wrong),
             payment_ref: string(given.get("payment_ref"), "payment_ref", &mut wrong),
-            amount_minor: amount(given.get("amount_minor"), &mut wrong),
+            amount_minor: amount(given.get("amount_minor"), given.get("currency"), &mut wrong),
             currency: string(given.get("currency"), "currency", &mut wrong),
             payload: given.get("payload"),
             due_at: string(given.get("due_at"), "due_at", &mut wrong),
@@ -276,11 +276,12 @@ fn string(value: Option<&Value>, field: &str, wrong: &mut Vec<FieldError>) -> Op
     }
 }
 
-fn amount(value: Option<&Value>, wrong: &mut Vec<FieldError>) -> Option<i64> {
+fn amount(value: Option<&Value>, currency: Option<&Value>, wrong: &mut Vec<FieldError>) -> Option<i64> {
     let value = value.filter(|value| !value.is_null())?;
     let number = value.as_i64();
     if number.is_none() {
-        wrong.push(FieldError::new("amount_minor", Some(value), field::amount_problem(value)));
+        let currency = currency.and_then(Value::as_str).filter(|code| is_currency(code)).unwrap_or("EUR");
+        wrong.push(FieldError::new("amount_minor", Some(value), field::amount_problem(value, currency)));
     }
     number
 }

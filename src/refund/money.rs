@@ -20,22 +20,35 @@ pub struct Money {
 /// For people: in the currency's main unit, such as `1,234.50 EUR`.
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = Currency::from_code(&self.currency).and_then(Currency::exponent).unwrap_or(0).min(9);
-        let unit = 10_u64.pow(u32::from(digits));
-        let amount = self.amount_minor.unsigned_abs();
-        let (whole, rest) = (thousands(amount / unit), amount % unit);
-        let sign = if self.amount_minor < 0 { "-" } else { "" };
-        match usize::from(digits) {
-            0 => write!(f, "{sign}{whole} {}", self.currency),
-            width => write!(f, "{sign}{whole}.{rest:0width$} {}", self.currency),
-        }
+        f.write_str(&in_main_unit(self.amount_minor.into(), &self.currency))
+    }
+}
+
+/// A sum, which may be more than any one amount can be, in both units: `340050 in minor units = 3,400.50 EUR`.
+#[must_use]
+pub fn in_both_units(sum: i128, currency: &str) -> String {
+    format!("{sum} in minor units = {}", in_main_unit(sum, currency))
+}
+
+fn in_main_unit(sum: i128, currency: &str) -> String {
+    let digits = Currency::from_code(currency).and_then(Currency::exponent).unwrap_or(0).min(9);
+    let unit = 10_u128.pow(u32::from(digits));
+    let amount = sum.unsigned_abs();
+    let (whole, rest) = (grouped(&(amount / unit).to_string()), amount % unit);
+    let sign = if sum < 0 { "-" } else { "" };
+    match usize::from(digits) {
+        0 => format!("{sign}{whole} {currency}"),
+        width => format!("{sign}{whole}.{rest:0width$} {currency}"),
     }
 }
 
 /// A whole number with a comma for each thousand.
 #[must_use]
 pub fn thousands(number: u64) -> String {
-    let digits = number.to_string();
+    grouped(&number.to_string())
+}
+
+fn grouped(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (nth, digit) in digits.chars().enumerate() {
         if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
@@ -93,5 +106,21 @@ mod tests {
             ],
             ["12.05 EUR", "1,205 JPY", "0.005 BHD", "7 ???", "-1,234.50 EUR"]
         );
+    }
+
+    #[test]
+    fn a_sum_is_shown_in_both_units_of_its_currency() {
+        for (sum, currency, both) in [
+            (340_050, "EUR", "340050 in minor units = 3,400.50 EUR"),
+            (1250, "JPY", "1250 in minor units = 1,250 JPY"),
+            (1250, "KWD", "1250 in minor units = 1.250 KWD"),
+            (
+                2 * i128::from(i64::MAX),
+                "EUR",
+                "18446744073709551614 in minor units = 184,467,440,737,095,516.14 EUR",
+            ),
+        ] {
+            assert_eq!(in_both_units(sum, currency), both);
+        }
     }
 }

@@ -13,8 +13,8 @@ use super::{BulkWork, Manner, Words};
 use crate::bulk::AT_ONCE;
 use crate::cli::progress::ProgressDisplay;
 use crate::cli::totals::{ExpectedTotals, Totals};
-use crate::refund::RefundId;
 use crate::refund::text::{counted, shown};
+use crate::refund::{RefundId, in_both_units};
 use crate::store::{Stays, WaitingSum};
 
 /// How many refunds of a channel that stay are named.
@@ -116,7 +116,7 @@ impl BulkWork<'_> {
                 }
             };
             let refunds = counted(sum.refunds, "refund");
-            println!("{}: {refunds} of {} in minor units {does}", sum.currency, sum.sum);
+            println!("{}: {refunds} of {} {does}", sum.currency, in_both_units(sum.sum, &sum.currency));
         }
         goes
     }

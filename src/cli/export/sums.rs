@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::refund::State;
 use crate::refund::text::counted;
+use crate::refund::{State, in_both_units};
 use crate::store::{EndedBy, SentAgain, SentLine};
 
 /// The sums of one currency.
@@ -65,15 +65,17 @@ pub(super) fn shown_sums(sums: &Sums) -> String {
         let (count, amount) = of(&|_| true);
         let (count, amount) = (count + later.0 + before.0, amount + later.1 + before.1);
         let (sends, count) = (counted(*sends, "send"), counted(count, "refund"));
-        let _ = writeln!(text, "{currency}: {sends} of {count}, {amount} in minor units");
+        let sum = |amount: i128| in_both_units(amount, currency);
+        let _ = writeln!(text, "{currency}: {sends} of {count}, {}", sum(amount));
         for (who, words) in WHO {
             let (count, amount) = of(&|by| by == who);
             if count == 0 && matches!(who, Some(EndedBy::Canceller | EndedBy::Refundd)) {
                 continue;
             }
-            let _ = writeln!(text, "    {words}: {}, {amount}", counted(count, "refund"));
+            let _ = writeln!(text, "    {words}: {}, {}", counted(count, "refund"), sum(amount));
             for ((_, state), (count, amount)) in refunds.iter().filter(|((by, _), _)| *by == who) {
-                let _ = writeln!(text, "        {state} now: {}, {amount}", counted(*count, "refund"));
+                let _ =
+                    writeln!(text, "        {state} now: {}, {}", counted(*count, "refund"), sum(*amount));
             }
         }
         for (words, (count, amount), where_to_look) in [
@@ -86,7 +88,8 @@ pub(super) fn shown_sums(sums: &Sums) -> String {
             ),
         ] {
             if *count > 0 {
-                let _ = writeln!(text, "    {words}: {}, {amount}{where_to_look}", counted(*count, "refund"));
+                let count = counted(*count, "refund");
+                let _ = writeln!(text, "    {words}: {count}, {}{where_to_look}", sum(*amount));
             }
         }
     }

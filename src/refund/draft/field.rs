@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::refund::{card, text};
+use crate::refund::{Money, card, text};
 
 /// How many characters of a value are shown.
 const SHOWN: usize = 60;
@@ -60,8 +60,8 @@ pub(super) fn cut(text: &str) -> String {
     }
 }
 
-/// The problem of an amount that is no `i64`.
-pub(super) fn amount_problem(value: &Value) -> String {
+/// The problem of an amount that is no `i64`. The example is in `currency`.
+pub(super) fn amount_problem(value: &Value, currency: &str) -> String {
     let allowed = allowed("amount_minor");
     match value {
         Value::String(text) if text.parse::<i64>().is_ok() => {
@@ -69,24 +69,27 @@ pub(super) fn amount_problem(value: &Value) -> String {
         }
         // From a file or the command line every value is a text, so what matters is the number in it.
         Value::String(text) => match text.parse::<f64>() {
-            Ok(number) if number.is_finite() => number_problem(number),
+            Ok(number) if number.is_finite() => number_problem(number, currency),
             _ => format!("is no number; {allowed}"),
         },
         // serde_json gives integers beyond `u64` as floats.
-        Value::Number(number) => number.as_f64().map_or_else(|| allowed.to_owned(), number_problem),
+        Value::Number(number) => {
+            number.as_f64().map_or_else(|| allowed.to_owned(), |number| number_problem(number, currency))
+        }
         other => format!("is {}; {allowed}", kind_of(other)),
     }
 }
 
 /// The problem of a number that is no `i64`.
-fn number_problem(number: f64) -> String {
+fn number_problem(number: f64, currency: &str) -> String {
     let allowed = allowed("amount_minor");
     if number >= 9_223_372_036_854_775_807.0 {
         format!("is larger than any amount can be; {allowed}")
     } else if number <= -9_223_372_036_854_775_808.0 {
         allowed.to_owned()
     } else {
-        format!("has a fraction or an exponent; {allowed} (12.50 EUR is 1250)")
+        let example = Money { amount_minor: 1250, currency: currency.to_owned() };
+        format!("has a fraction or an exponent; {allowed} ({example} is 1250)")
     }
 }
 

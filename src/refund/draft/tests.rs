@@ -84,6 +84,23 @@ fn an_amount_that_is_no_whole_positive_number_is_refused_with_the_reason() {
 }
 
 #[test]
+fn the_example_of_minor_units_is_in_the_drafts_own_currency_where_it_is_one() {
+    for (currency, example) in [
+        (json!("JPY"), "(1,250 JPY is 1250)"),
+        (json!("KWD"), "(1.250 KWD is 1250)"),
+        (json!("eur"), "(12.50 EUR is 1250)"),
+        (json!(null), "(12.50 EUR is 1250)"),
+    ] {
+        for amount in [json!(12.5), json!("12.5")] {
+            let mut draft = with("amount_minor", amount);
+            draft["currency"] = currency.clone();
+            let errors = refused(&draft);
+            assert!(errors[0].message.ends_with(example), "{currency}: {errors:?}");
+        }
+    }
+}
+
+#[test]
 fn a_ref_counts_characters_not_bytes() {
     for field in ["refund_ref", "payment_ref"] {
         assert!(check(&with(field, "ä".repeat(200).into())).is_ok());

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use playground::bank::{Kind, Step};
-use refundd::refund::{RefundId, State};
+use refundd::refund::{Money, RefundId, State};
 
 use super::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
@@ -23,6 +23,12 @@ fn export(config: &std::path::Path, period: &[&str]) -> (Vec<Row>, String) {
     let mut reader = csv::Reader::from_reader(output.stdout.as_slice());
     let rows = reader.deserialize().map(Result::unwrap).collect();
     (rows, String::from_utf8(output.stderr).unwrap())
+}
+
+/// An amount as the sums write it.
+fn both_units(amount_minor: i64, currency: &str) -> String {
+    let money = Money { amount_minor, currency: currency.to_owned() };
+    format!("{amount_minor} in minor units = {money}")
 }
 
 #[tokio::test]
@@ -70,9 +76,10 @@ async fn the_export_and_its_sums_agree_with_the_banks_ledger() {
             of_currency().map(|arrival| (&*arrival.refund_ref, arrival.amount_minor)).collect();
         let sum: i64 = amounts.values().sum();
         let line = format!(
-            "{currency}: {} sends of {} refunds, {sum} in minor units\n",
+            "{currency}: {} sends of {} refunds, {}\n",
             of_currency().count(),
-            amounts.len()
+            amounts.len(),
+            both_units(sum, currency)
         );
         assert!(said.contains(&format!("{line}    the bank said so: ")), "{line}{said}");
         let paid: i64 =
@@ -80,7 +87,8 @@ async fn the_export_and_its_sums_agree_with_the_banks_ledger() {
         let says = |state: &str| -> i64 {
             let part = said.split(&line).nth(1).unwrap().lines().take_while(|line| line.starts_with(' '));
             let of_state = part.filter(|line| line.trim().starts_with(state));
-            of_state.map(|line| line.rsplit(' ').next().unwrap().parse::<i64>().unwrap()).sum()
+            let minor = |line: &str| line.split_once(", ")?.1.split(' ').next()?.parse::<i64>().ok();
+            of_state.map(|line| minor(line).unwrap()).sum()
         };
         // The bank paid the refund of which nobody knows.
         assert_eq!(says("succeeded") + says("review"), paid, "{said}");
@@ -113,16 +121,13 @@ async fn the_sums_keep_apart_what_the_bank_said_what_a_person_decided_and_what_i
     let config = file(&scratch.file("a", UNLIMITED));
     let (rows, said) = export(config.path(), &["--from", "1h"]);
     let amount = async |condition: &str| {
-        scratch
-            .number(&format!(
-                "select coalesce(sum(amount_minor), 0)::bigint from refundd.refunds where {condition}"
-            ))
-            .await
+        let sum = "select coalesce(sum(amount_minor), 0)::bigint from refundd.refunds where";
+        both_units(scratch.number(&format!("{sum} {condition}")).await, "EUR")
     };
     let decided = amount(&format!("id = {id}")).await;
     let said = said.split_once('\n').unwrap().1;
     let expected = format!(
-        "EUR: 4 sends of 4 refunds, {} in minor units\n    the bank said so: 2 refunds, {}\n        succeeded now: 1 refund, {}\n        \
+        "EUR: 4 sends of 4 refunds, {}\n    the bank said so: 2 refunds, {}\n        succeeded now: 1 refund, {}\n        \
          failed now: 1 refund, {}\n    a person decided: 1 refund, {decided}\n        succeeded now: 1 refund, {decided}\n    \
          still open: 1 refund, {open}\n        review now: 1 refund, {open}\n",
         amount("true").await,

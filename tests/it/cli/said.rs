@@ -49,8 +49,9 @@ async fn the_control_totals_count_accepted_lines_and_name_the_refused_ones_apart
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "2 would be saved, 0 were saved before, 4 would be refused; nothing was changed\n\
-         EUR: 2 refunds, 1500 in minor units\n\
-         Refused, and not in the totals: EUR: 2 refunds, 2070 in minor units; JPY: 1 refund, 9 in minor units; \
+         EUR: 2 refunds, 1500 in minor units = 15.00 EUR\n\
+         Refused, and not in the totals: EUR: 2 refunds, 2070 in minor units = 20.70 EUR; \
+         JPY: 1 refund, 9 in minor units = 9 JPY; \
          1 line without a readable amount\n",
         "{}",
         text(&output)

@@ -3,7 +3,7 @@
 use refundd::prove::Period;
 use refundd::store::{SentAgain, SentLine};
 
-use super::export;
+use super::{both_units, export};
 use crate::cli::file;
 use crate::dispatch::UNLIMITED;
 use crate::harness::Scratch;
@@ -82,7 +82,7 @@ async fn the_money_is_in_the_period_of_the_last_send_also_when_the_line_of_an_ea
     succeeds(&scratch, 1, 2, "R2").await;
     // The node's own line about the first send.
     Line::new(1, "a#1", 10, "not_executed").write(&scratch).await;
-    let amount = amount(&scratch, 1).await;
+    let amount = both_units(amount(&scratch, 1).await, "EUR");
     let config = file(&scratch.file("a", UNLIMITED));
     for (period, there, not_there) in [
         (EARLIER, "succeeded now", "sent again"),
@@ -115,7 +115,7 @@ async fn the_sums_name_the_refunds_that_a_late_answer_contradicts() {
     assert_eq!(rows.len(), 5, "{said}");
     let contradicted = format!(
         "contradicted by a late answer: 1 refund, {} (see `refundd log --kind late_answer_differs`)\n",
-        amount(&scratch, 2).await
+        both_units(amount(&scratch, 2).await, "EUR")
     );
     assert!(said.contains(&contradicted) && said.contains("5 sends of 2 refunds"), "{said}");
     for row in &rows {

@@ -61,8 +61,8 @@ async fn a_dry_run_compares_lines_with_the_first_that_is_saved_as_an_import_does
     assert_eq!(
         String::from_utf8_lossy(&dry.stdout),
         "1 would be saved, 1 were saved before, 3 would be refused; nothing was changed\n\
-         EUR: 2 refunds, 10 in minor units\n\
-         Refused, and not in the totals: EUR: 3 refunds, 146 in minor units\n",
+         EUR: 2 refunds, 10 in minor units = 0.10 EUR\n\
+         Refused, and not in the totals: EUR: 3 refunds, 146 in minor units = 1.46 EUR\n",
         "{}",
         text(&dry)
     );
