@@ -20,8 +20,9 @@ use sums::{Sums, shown_sums};
 
 const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\". A send belongs to \
-the period in which its attempt ended: from --from on, and before --to. So periods that touch each other have each send \
-once. The command first waits, at most 20 seconds, for transactions that may still write sends of the period. A standby does not know \
+the period in which its outcome was written (`ended_at`): from --from on, and before --to. So periods that touch each other have each send \
+once. After an outage of Postgres, money that was sent on 31 October may stand in November: export both months, and sort them by \
+`started_at`. The command first waits, at most 20 seconds, for transactions that may still write sends of the period. A standby does not know \
 these transactions, so the command refuses it: run it on the primary.
 
 Each line is one send that reached the bank, or may have; a refund that was sent twice has two lines. `state` is \
@@ -34,7 +35,11 @@ bank's late answer contradicts is counted once more: it may be paid twice, or no
 yes in `contradicted`, and `refundd log --kind late_answer_differs` says how.
 
 Lines that come late change past periods: a send that nobody could tell about leaves its period for that of the node's own line. \
-So exports of two days that were made on different days may overlap or differ. Export all of them again before you compare.
+So exports of two days that were made on different days may overlap or differ. Export all of them again before you compare. \
+After a restore, or a fail-over that lost commits, the lost sends have no line: keep the bank's list of that span with the month.
+
+The file is UTF-8 without a byte order mark. In a spreadsheet, import it as UTF-8, and `refund_ref`, `payment_ref` and `bank_ref` as \
+text. Opened with a double click, references of digits lose digits, as in 1.23457E+16, and other letters may be wrong.
 
 A cell that begins with =, +, -, @ or ' gets one ' before it, so that no spreadsheet runs it as a formula. So does each part \
 of a cell behind a ;, because some spreadsheets begin a new cell there. Spaces and quotes before such a sign do not count. A control \
