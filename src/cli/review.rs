@@ -2,8 +2,7 @@
 //! proposals that wait for a second person, and takes that person's answer.
 //!
 //! A decision names the version of the refund that the person saw. The version is on the command line, as `4711@7`,
-//! or in a question that the person answers. Without a terminal the command asks no question. Then only a decision of
-//! `succeeded` may leave the version out, because nothing follows this state.
+//! or in a question that the person answers. Without a terminal the command asks no question, and needs the versions.
 
 mod named;
 mod second;
@@ -68,8 +67,8 @@ enum What {
     /// Decide what became of refunds, each on its own. Where one person is not enough, the decision waits for `approve`
     Settle {
         /// The refunds, each by its id, its ref or another name that `refundd show` takes, with the version that you saw,
-        /// such as 4711@7 or R-123@7; without a version the command shows the refund and asks, or, without a
-        /// terminal, takes `succeeded` alone, and no id. `-` reads the refunds from standard input, one on each line
+        /// such as 4711@7 or R-123@7; without a version the command shows the refund and asks, and without a terminal
+        /// it refuses. `-` reads the refunds from standard input, one on each line
         #[arg(required = true, value_name = "NAME[@VERSION]")]
         names: Vec<String>,
         /// The state that you decide; `ready` sends the refund again, and `review` reopens one that has failed or was

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 pub(super) use self::result::{DecisionResult, DecisionResults};
 use super::look::{Named as Path, refund_of};
-use super::person::{Person, read_id, read_id_and_version, read_list, unknown_fields};
+use super::person::{Person, read_id_and_version, read_list, unknown_fields};
 use super::{Api, Json, Problem, Who, json};
 use crate::one_by_one::OneByOne;
 use crate::refund::draft::FieldError;
@@ -25,7 +25,7 @@ const MOST_BYTES: usize = 128 * 1024;
 const ABOUT_BYTES_OF_A_FILE: usize = 1024 * 1024;
 /// Each decision is a commit of its own, so their number is bounded.
 const MOST_AT_ONCE: usize = 1000;
-const KNOWN: [&str; 6] = ["refunds", "ids", "state", "confirm", "reason", "by"];
+const KNOWN: [&str; 5] = ["refunds", "state", "confirm", "reason", "by"];
 
 /// A refund with everything that the journal has about it, oldest first.
 #[derive(Debug, Serialize)]
@@ -50,7 +50,7 @@ pub(super) struct Decisions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Named {
     id: RefundId,
-    seen: Option<i32>,
+    seen: i32,
 }
 
 /// `GET /v1/refunds/{id}/attempts`.
@@ -157,41 +157,15 @@ pub(super) fn read(object: &Map<String, Value>, who: &Who) -> Result<Decisions, 
     } else if not_executed && state.is_some_and(|state| state != RefundState::Ready) {
         wrong.push(FieldError::new("confirm", confirm, "goes with the state ready only"));
     }
-    let refunds = named(object, state).map_err(|error| wrong.push(error)).unwrap_or_default();
+    let what = "refunds with the versions that you saw, such as \"refunds\": [{\"id\": 4711, \"version\": 7}]; \
+                GET /v1/refunds/4711 shows the version";
+    let named = |value: &Value| read_id_and_version(value).map(|(id, seen)| Named { id: RefundId(id), seen });
+    let refunds = read_list(object, "refunds", MOST_AT_ONCE, what, named);
+    let refunds = refunds.map_err(|error| wrong.push(error)).unwrap_or_default();
     wrong.extend(unknown_fields(object, &KNOWN));
     match state {
         Some(state) if wrong.is_empty() => Ok(Decisions { refunds, state, not_executed, person }),
         _ => Err(wrong),
-    }
-}
-
-/// The refunds that a request names. Without versions the decision may only be `succeeded`: it is final, and a paid
-/// refund stays paid, whatever has happened since the person looked.
-fn named(object: &Map<String, Value>, state: Option<RefundState>) -> Result<Vec<Named>, FieldError> {
-    match (object.get("refunds"), object.get("ids")) {
-        (Some(_), Some(ids)) => Err(FieldError::new("ids", Some(ids), "goes without refunds only")),
-        (None, Some(ids)) => {
-            let named = read_list(object, "ids", MOST_AT_ONCE, "refunds' ids", |value| {
-                read_id(value).map(|id| Named { id: RefundId(id), seen: None })
-            })?;
-            match state {
-                Some(state) if state != RefundState::Succeeded => {
-                    let id = named.first().map_or(RefundId(4711), |named| named.id);
-                    let expected = format!(
-                        "a decision of {state} names the version that it saw: send \"refunds\": [{{\"id\": {id}, \
-                         \"version\": 7}}] instead; GET /v1/refunds/{id} shows the version"
-                    );
-                    Err(FieldError::new("ids", Some(ids), expected))
-                }
-                _ => Ok(named),
-            }
-        }
-        _ => {
-            let what = "objects with a refund's id and the version that you saw";
-            read_list(object, "refunds", MOST_AT_ONCE, what, |value| {
-                read_id_and_version(value).map(|(id, seen)| Named { id: RefundId(id), seen: Some(seen) })
-            })
-        }
     }
 }
 

@@ -16,8 +16,8 @@ use crate::refund::{Refund, RefundId, State};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision<'a> {
     pub id: RefundId,
-    /// The version that the person saw. `None` is accepted only with the final state `succeeded`.
-    pub seen: Option<i32>,
+    /// The version that the person saw.
+    pub seen: i32,
     /// The state that the person chose.
     pub next: State,
     /// The person confirms that the bank executed none of the earlier sends.
@@ -84,9 +84,7 @@ impl Store {
         Ok(match (self.refund(id).await?, proposal) {
             (None, _) => Decided::NoSuchRefund,
             (Some(refund), Some(proposal)) => Decided::Proposed(refund, proposal),
-            (Some(refund), None) if seen.is_some_and(|seen| seen != refund.version) => {
-                Decided::Changed(refund)
-            }
+            (Some(refund), None) if seen != refund.version => Decided::Changed(refund),
             (Some(refund), None)
                 if next == State::Ready
                     && !not_executed
@@ -99,7 +97,6 @@ impl Store {
             (Some(refund), None)
                 if next == State::Ready
                     && not_executed
-                    && seen.is_some()
                     && matches!(refund.state, State::Review | State::Failed) =>
             {
                 Decided::WasCancelled(refund)

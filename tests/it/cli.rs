@@ -166,8 +166,10 @@ async fn enqueue_status_pause_review_and_resume_do_what_they_say() {
     assert!(text(&listed).contains("R-1") && text(&listed).contains("500"), "{}", text(&listed));
     let no_reason = run(&["review", "settle", "1", "--as", "succeeded"]);
     assert_eq!(no_reason.status.code(), Some(2));
+    let version = scratch.number("select version::bigint from refundd.refunds where id = 1").await;
+    let named = format!("R-1@{version}");
     let settled =
-        run(&["review", "settle", "R-1", "--as", "succeeded", "--reason", "on the bank's statement"]);
+        run(&["review", "settle", &named, "--as", "succeeded", "--reason", "on the bank's statement"]);
     assert!(settled.status.success(), "{}", text(&settled));
     let shown = run(&["review", "show", "1"]);
     assert!(

@@ -110,44 +110,56 @@ async fn of_two_people_who_decide_at_once_one_is_told_that_it_is_done() {
 }
 
 #[tokio::test]
-async fn a_decision_without_versions_is_refused_with_the_way_out_unless_it_says_succeeded() {
+async fn a_decision_without_versions_is_refused_with_the_way_out() {
     let (scratch, node) = one_in_review().await;
-    for state in ["ready", "failed", "cancelled"] {
+    for state in ["ready", "failed", "cancelled", "succeeded"] {
         let refused = node
             .post("/v1/review", &json!({ "ids": [1], "state": state, "reason": "seen", "by": "ann" }))
             .await;
         assert_eq!(refused.status, 422, "{refused:?}");
-        assert!(refused.text.contains("GET /v1/refunds/1 shows the version"), "{refused:?}");
+        let message = refused.json()["errors"][0]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("\"refunds\": [{\"id\": 4711, \"version\": 7}]"), "{refused:?}");
+    }
+    // As a node of the last version calls the functions for `ids`.
+    let mut role = scratch.connect().await;
+    for function in ["decide", "propose"] {
+        let call = format!("select * from refundd.{function}(1, 'succeeded', 'why', 'ann', null, false)");
+        let rows = sqlx::raw_sql(sqlx::AssertSqlSafe(call)).fetch_all(&mut role).await.unwrap();
+        assert!(rows.is_empty(), "{function}");
     }
     assert_eq!((scratch.count(State::Review).await, scratch.bank.ledger().all().len()), (1, 1));
-    let paid = json!({ "ids": [1], "state": "succeeded", "reason": "on the statement", "by": "ann" });
-    assert_eq!(result(&node, &paid).await, "decided");
     node.stop().await;
 }
 
 #[tokio::test]
 async fn an_answer_that_comes_too_late_makes_a_look_before_it_stale() {
-    let scratch = Scratch::with_refunds(1).await;
+    let scratch = Scratch::with_refunds(2).await;
     let leased = "state = 'sending', attempts = 1, lease_epoch = 1, lease_node = 'a', lease_until = now(), first_sent_at = now()";
     scratch.sql(&format!("update refundd.refunds set {leased}")).await;
     scratch.store.recover(RecoveryMove::Lapse, 10, &[]).await.unwrap();
     scratch.sql("update refundd.refunds set state = 'review'").await;
-    let looked = scratch.store.refund(RefundId(1)).await.unwrap().unwrap();
-    // The node that lost its lease writes what it heard at last.
-    scratch
-        .sql("insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, code)
-              values (1, 'acme', 'send', 1, 1, 'a', 'succeeded', 'succeeded')")
-        .await;
-    let decision = Decision {
-        id: looked.id,
-        seen: Some(looked.version),
-        next: State::Ready,
-        not_executed: true,
-        why: "acme says so",
-        who: "ann",
-    };
-    let decided = scratch.store.decide(&decision).await.unwrap();
-    assert!(matches!(&decided, Decided::Changed(now) if now.version == looked.version + 1), "{decided:?}");
+    // What nobody can undo has no exception: the bank rejected what a person is about to call succeeded.
+    for (id, outcome, next) in [(1, "succeeded", State::Ready), (2, "rejected", State::Succeeded)] {
+        let looked = scratch.store.refund(RefundId(id)).await.unwrap().unwrap();
+        // The node that lost its lease writes what it heard at last.
+        scratch
+            .sql(&format!(
+                "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, code)
+                 values ({id}, 'acme', 'send', 1, 1, 'a', '{outcome}', '{outcome}')"
+            ))
+            .await;
+        let decision = Decision {
+            id: looked.id,
+            seen: looked.version,
+            next,
+            not_executed: next == State::Ready,
+            why: "acme says so",
+            who: "ann",
+        };
+        let decided = scratch.store.decide(&decision).await.unwrap();
+        let is_refused = matches!(&decided, Decided::Changed(now) if now.version == looked.version + 1);
+        assert!(is_refused, "{decided:?}");
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use refundd::forecast::{FullPace, Quota};
 use refundd::refund::{RefundId, State};
 use serde_json::json;
 
+use crate::decisions::version;
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, TestNode, until};
 
@@ -20,11 +21,21 @@ async fn a_person_sees_every_attempt_and_settles_many_at_once_over_http() {
     let file = node.get("/v1/refunds/1/attempts").await.json();
     let sent = &file["attempts"][0];
     assert_eq!((sent["kind"].as_str(), sent["status"].as_i64()), (Some("send"), Some(500)), "{file}");
-    let decision =
-        json!({ "ids": [1, 2, 99], "state": "succeeded", "reason": "on the statement", "by": "ann" });
+    let mut named = vec![json!({ "id": 99, "version": 3 })];
+    for id in [2, 1] {
+        named.insert(0, json!({ "id": id, "version": version(&node, id).await }));
+    }
+    let mut decision =
+        json!({ "refunds": named, "state": "succeeded", "reason": "on the statement", "by": "ann" });
     let reply = node.post("/v1/review", &decision).await.json();
     assert_eq!(reply["decided"], 2, "{reply}");
     assert_eq!(reply["results"][2]["result"], "no_such_refund", "{reply}");
+    let again = node.post("/v1/review", &decision).await.json();
+    assert_eq!(
+        (again["decided"].as_i64(), again["results"][0]["result"].as_str()),
+        (Some(0), Some("changed"))
+    );
+    decision["refunds"][0]["version"] = again["results"][0]["version"].clone();
     let again = node.post("/v1/review", &decision).await.json();
     assert_eq!(
         (again["decided"].as_i64(), again["results"][0]["state"].as_str()),
@@ -44,7 +55,12 @@ async fn a_person_sees_every_attempt_and_settles_many_at_once_over_http() {
     assert_eq!((last.kind.as_str(), last.node.as_str()), ("manual", "ann"));
     assert_eq!(last.message.as_deref(), Some("on the statement"));
     assert_eq!(scratch.count(State::Review).await, 1);
-    let refused = node.post("/v1/review", &json!({ "ids": [3], "state": "succeeded", "by": "ann" })).await;
+    let refused = node
+        .post(
+            "/v1/review",
+            &json!({ "refunds": [{ "id": 3, "version": 3 }], "state": "succeeded", "by": "ann" }),
+        )
+        .await;
     assert_eq!(refused.status, 422, "{refused:?}");
     node.stop().await;
 }

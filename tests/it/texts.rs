@@ -85,7 +85,7 @@ async fn a_hidden_character_is_refused_at_every_door_by_its_field_and_its_code_p
             }
         }
         for field in ["reason", "by"] {
-            let decision = json!({ "ids": [1], "state": "succeeded", "reason": "r", "by": "ann" });
+            let decision = json!({ "refunds": [{ "id": 1, "version": 1 }], "state": "succeeded", "reason": "r", "by": "ann" });
             let withdrawal = json!({ "proposals": [1], "reason": "r", "by": "ann" });
             for (path, mut body) in [("/v1/review", decision), ("/v1/proposals/withdraw", withdrawal)] {
                 body[field] = json!(hidden);
@@ -240,7 +240,7 @@ async fn a_card_number_is_refused_at_every_door_by_its_field_and_never_shown() {
     }
     let card = "the card is 4111 1111 1111 1111";
     for field in ["reason", "by"] {
-        let mut decision = json!({ "ids": [1], "state": "succeeded", "reason": "r", "by": "ann" });
+        let mut decision = json!({ "refunds": [{ "id": 1, "version": 1 }], "state": "succeeded", "reason": "r", "by": "ann" });
         decision[field] = json!(card);
         let answer = node.post("/v1/review", &decision).await;
         assert!(answer.status == 422 && answer.text.contains("card number"), "{}", answer.text);

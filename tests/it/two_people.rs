@@ -35,7 +35,7 @@ async fn uncertain(count: u32) -> Scratch {
 fn ready(id: i64, who: &str) -> Decision<'_> {
     Decision {
         id: RefundId(id),
-        seen: Some(SEEN),
+        seen: SEEN,
         next: State::Ready,
         not_executed: true,
         why: "acme has no such refund",

@@ -19,9 +19,8 @@ const MOST: u32 = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NamedRefund {
     pub id: RefundId,
+    /// `None` where the text names no version, so that the person must be asked.
     pub seen: Option<i32>,
-    /// Whether the text was its id and none of its other names.
-    pub by_id_alone: bool,
 }
 
 impl NamedRefund {
@@ -43,22 +42,20 @@ impl NamedRefund {
         if let Some((id, Some(version))) = as_id {
             return NamedRefund::by_id(text, id, version, store).await;
         }
-        let mut found: Vec<(Refund, Option<i32>, bool)> = Vec::new();
+        let mut found: Vec<(Refund, Option<i32>)> = Vec::new();
         let version = text.rsplit_once('@').and_then(|(name, version)| Some((name, version.parse().ok()?)));
         for (name, seen) in
             [Some((text, None)), version.map(|(name, seen)| (name, Some(seen)))].into_iter().flatten()
         {
             for one in store.find(name, &Names::All, MOST).await?.found {
-                if found.iter().all(|(refund, ..)| refund.id != one.refund.id) {
-                    found.push((one.refund, seen, one.by == ["id"]));
+                if found.iter().all(|(refund, _)| refund.id != one.refund.id) {
+                    found.push((one.refund, seen));
                 }
             }
         }
         Ok(match (found.as_slice(), as_id) {
-            ([(refund, seen, by_id_alone)], _) => {
-                Ok(NamedRefund { id: refund.id, seen: *seen, by_id_alone: *by_id_alone })
-            }
-            ([], Some((id, seen))) => Ok(NamedRefund { id, seen, by_id_alone: false }),
+            ([(refund, seen)], _) => Ok(NamedRefund { id: refund.id, seen: *seen }),
+            ([], Some((id, seen))) => Ok(NamedRefund { id, seen }),
             ([], None) => Err(format!(
                 "no refund has the ref, id, request id, bank reference or payment ref `{}`; nothing was changed",
                 shown(text)
@@ -66,7 +63,7 @@ impl NamedRefund {
             (several, _) => {
                 let list: Vec<String> = several
                     .iter()
-                    .map(|(refund, ..)| format!("{}@{} ({})", refund.id, refund.version, refund.refund_ref))
+                    .map(|(refund, _)| format!("{}@{} ({})", refund.id, refund.version, refund.refund_ref))
                     .collect();
                 Err(format!(
                     "`{}` names several refunds, such as {}: name each by its id and the version that you saw; nothing was changed",
@@ -105,7 +102,7 @@ impl NamedRefund {
                 other.request_id,
                 other.version
             )),
-            None => Ok(NamedRefund { id, seen: Some(version), by_id_alone: true }),
+            None => Ok(NamedRefund { id, seen: Some(version) }),
         })
     }
 }

@@ -58,20 +58,14 @@ pub(super) async fn settle(
             Err(refusal) => eprintln!("refundd: {refusal}"),
         }
     }
-    let must_be_seen = |named: &NamedRefund| {
-        let by_terminal = stdin().is_terminal() || choice.next != State::Succeeded;
-        named.seen.is_none() && (by_terminal || named.by_id_alone)
-    };
-    if named.iter().any(must_be_seen) && !has_seen(&mut named, choice, store).await? {
-        return Ok(ExitCode::FAILURE);
-    }
+    let Some(versions) = versions_seen(&named, choice, store).await? else { return Ok(ExitCode::FAILURE) };
     let (mut decided, mut proposed, mut all, mut not_made) = (0, 0, OneByOne::default(), Vec::new());
-    for named in &named {
-        match all.make(decide(named, choice, store)).await {
+    for (id, seen) in versions {
+        match all.make(decide(id, seen, choice, store)).await {
             Ok(Ok(Made::Decision)) => decided += 1,
             Ok(Ok(Made::Proposal)) => proposed += 1,
             Ok(Err(trouble)) => eprintln!("refundd: {trouble}"),
-            Err(why) => not_made.push((named.id.0, why)),
+            Err(why) => not_made.push((id.0, why)),
         }
     }
     super::tell_not_made("refund", all, &not_made)?;
@@ -91,11 +85,11 @@ enum Made {
 
 /// Decides about one refund. The inner error says for people why the decision was not made.
 async fn decide(
-    named: &NamedRefund,
+    id: RefundId,
+    seen: i32,
     choice: &Choice<'_>,
     store: &Store,
 ) -> Result<Result<Made, String>, StoreError> {
-    let NamedRefund { id, seen, .. } = *named;
     let Choice { next, reason, not_executed, bank_ref, by } = *choice;
     let decision = Decision { id, seen, next, not_executed, why: reason, who: by };
     Ok(Err(match store.decide(&decision).await? {
@@ -174,40 +168,42 @@ fn unconfirmed(refund: &Refund) -> String {
     )
 }
 
-/// Shows the refunds and asks for the decision. The decision counts for the versions that were shown.
-async fn has_seen(named: &mut [NamedRefund], choice: &Choice<'_>, store: &Store) -> anyhow::Result<bool> {
+/// The refunds with the versions that the person saw. If one is not named, shows the refunds and asks for the decision, which
+/// then counts for what was shown. `None` if the person does not agree.
+async fn versions_seen(
+    named: &[NamedRefund],
+    choice: &Choice<'_>,
+    store: &Store,
+) -> anyhow::Result<Option<Vec<(RefundId, i32)>>> {
+    let all: Option<Vec<(RefundId, i32)>> = named.iter().map(|one| Some((one.id, one.seen?))).collect();
+    if all.is_some() {
+        return Ok(all);
+    }
     if !stdin().is_terminal() {
-        let by_id = named.iter().find(|one| one.by_id_alone && one.seen.is_none());
-        if let Some(NamedRefund { id, .. }) = by_id.filter(|_| choice.next == State::Succeeded) {
-            bail!(
-                "`{id}` is no refund's ref, only the id of refund {id}, and nobody can be asked whether you mean it. Name it by its ref, or \
-                 with the version that you saw, such as {id}@7: `refundd review` and `refundd review show {id}` tell both; nothing was changed"
-            );
-        }
         bail!(
             "name the version of each refund that you decided on, such as {}@7: `refundd review` and `refundd review \
-             show ID` tell it. A decision of {} that names none could be repeated by mistake; nothing was changed",
-            named.first().map_or(RefundId(4711), |named| named.id),
-            choice.next
+             show ID` tell it. A decision that names none could be about another refund than the one you saw, or could be repeated by \
+             mistake; nothing was changed",
+            named.iter().find(|one| one.seen.is_none()).map_or(RefundId(4711), |one| one.id)
         );
     }
-    let mut troubles = Vec::new();
-    for named in named.iter_mut() {
-        let Some(refund) = store.refund(named.id).await? else {
-            troubles.push(format!("there is no refund {}", named.id));
+    let (mut versions, mut troubles) = (Vec::new(), Vec::new());
+    for one in named {
+        let Some(refund) = store.refund(one.id).await? else {
+            troubles.push(format!("there is no refund {}", one.id));
             continue;
         };
         show(&refund, store).await?;
         if choice.next == State::Ready && !choice.not_executed && refund.uncertain_since.is_some() {
             troubles.push(unconfirmed(&refund));
         }
-        named.seen.get_or_insert(refund.version);
+        versions.push((one.id, one.seen.unwrap_or(refund.version)));
     }
     for trouble in &troubles {
         eprintln!("refundd: {trouble}");
     }
     if !troubles.is_empty() {
-        return Ok(false);
+        return Ok(None);
     }
     let what = match named {
         [one] => format!("refund {}", one.id),
@@ -226,7 +222,7 @@ async fn has_seen(named: &mut [NamedRefund], choice: &Choice<'_>, store: &Store)
     if !agreed {
         eprintln!("Nothing was changed.");
     }
-    Ok(agreed)
+    Ok(agreed.then_some(versions))
 }
 
 async fn show(refund: &Refund, store: &Store) -> anyhow::Result<()> {

@@ -19,7 +19,7 @@ fn a_decision_names_refunds_their_versions_a_state_a_reason_and_a_person() {
     let mut json = decision("ready");
     json["confirm"] = json!("not_executed");
     let decisions = Decisions {
-        refunds: vec![Named { id: RefundId(7), seen: Some(3) }],
+        refunds: vec![Named { id: RefundId(7), seen: 3 }],
         state: RefundState::Ready,
         not_executed: true,
         person: Person { reason: "on the statement".to_owned(), by: "ann".to_owned() },
@@ -28,18 +28,14 @@ fn a_decision_names_refunds_their_versions_a_state_a_reason_and_a_person() {
 }
 
 #[test]
-fn without_versions_a_decision_can_only_say_that_the_bank_paid() {
+fn a_decision_without_versions_is_refused_with_the_way_out() {
     for state in ["ready", "failed", "cancelled", "review", "succeeded"] {
         let mut json = decision(state);
         json.as_object_mut().unwrap().remove("refunds");
         json["ids"] = json!([7, "8"]);
-        match read(&json) {
-            Ok(decisions) => assert_eq!((state, decisions.refunds[1].seen), ("succeeded", None)),
-            Err(errors) => {
-                assert_ne!(state, "succeeded");
-                assert!(errors[0].message.contains("\"refunds\": [{\"id\": 7"), "{errors:?}");
-            }
-        }
+        assert_eq!(wrong(&json), ["refunds", "ids"], "{state}");
+        let errors = read(&json).unwrap_err();
+        assert!(errors[0].message.contains("\"refunds\": [{\"id\": 4711, \"version\": 7}]"), "{errors:?}");
     }
 }
 

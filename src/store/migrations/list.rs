@@ -237,4 +237,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "a_move_names_what_a_person_saw",
         include_str!("../../../migrations/0082_a_move_names_what_a_person_saw.sql"),
     ),
+    (
+        83,
+        "every_decision_names_what_it_saw",
+        include_str!("../../../migrations/0083_every_decision_names_what_it_saw.sql"),
+    ),
 ];

@@ -163,7 +163,7 @@ async fn refunds_that_are_unknown_and_refunds_that_wait_for_a_person() {
     scratch.insert("globex", "S-", 1).await;
     watch.fires("RefunddReview").await;
     let id = RefundId(scratch.number("select id from refundd.refunds where channel = 'globex'").await);
-    let seen = Some(scratch.store.refund(id).await.unwrap().unwrap().version);
+    let seen = scratch.store.refund(id).await.unwrap().unwrap().version;
     let (next, why, who) = (State::Ready, "globex has no such refund", "ann");
     scratch.store.decide(&Decision { id, seen, next, not_executed: true, why, who }).await.unwrap();
     watch.fires("RefunddProposalWaits").await;

@@ -96,7 +96,8 @@ async fn nothing_of_other_callers_exists_for_a_caller() {
         assert_eq!(about(foreign).await.0, 404, "{path}");
     }
     let decide = async |id: i64| {
-        let body = json!({ "ids": [id], "state": "succeeded", "reason": "a test" });
+        let body =
+            json!({ "refunds": [{ "id": id, "version": 1 }], "state": "succeeded", "reason": "a test" });
         post(&node, &shop, "/v1/review", &body).await.text.replace(&id.to_string(), "ID")
     };
     assert_eq!(decide(foreign).await, decide(missing).await);
@@ -140,7 +141,8 @@ async fn a_caller_cannot_act_in_another_name() {
     let shop = callers.caller("shop", SHOP);
     let node = callers.node(&scratch).await;
     scratch.insert("acme", "R-", 1).await;
-    let decision = json!({ "ids": [1], "state": "succeeded", "reason": "a test", "by": "the boss" });
+    let named = json!([{ "id": 1, "version": 1 }]);
+    let decision = json!({ "refunds": named, "state": "succeeded", "reason": "a test", "by": "the boss" });
     let refused = post(&node, &shop, "/v1/review", &decision).await;
     assert_eq!(
         (refused.status.as_u16(), &refused.json()["errors"][0]["field"]),

@@ -17,8 +17,10 @@ async fn journal_ledger_and_refund_name_the_caller() {
     scratch.bank.then("acme", playground::bank::Step::pays_but_says_500());
     scratch.insert("acme", "R-", 1).await;
     until("it is shown", async || scratch.count(refundd::refund::State::Review).await == 1).await;
+    let version = scratch.number("select version::bigint from refundd.refunds where id = 1").await;
+    let named = json!([{ "id": 1, "version": version }]);
     for by in [json!({}), json!({ "by": "desk" })] {
-        let mut decision = json!({ "ids": [1], "state": "succeeded", "reason": "on the statement" });
+        let mut decision = json!({ "refunds": named, "state": "succeeded", "reason": "on the statement" });
         decision.as_object_mut().unwrap().extend(by.as_object().unwrap().clone());
         assert_eq!(post(&node, &desk, "/v1/review", &decision).await.status, 200);
     }

@@ -122,7 +122,7 @@ async fn the_new_channel_shows_no_message_and_no_permit_of_the_bank_before_the_m
     scratch.lease("refund_ref = 'R-2'", "attempts = 2, first_sent_at = now()").await;
     scratch.release("refund_ref = 'R-2'", "state = 'review'").await;
     let id = RefundId(scratch.number("select id from refundd.refunds where refund_ref = 'R-2'").await);
-    let seen = scratch.store.refund(id).await.unwrap().map(|refund| refund.version);
+    let seen = scratch.store.refund(id).await.unwrap().unwrap().version;
     let again = Decision {
         id,
         seen,

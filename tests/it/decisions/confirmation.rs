@@ -51,7 +51,7 @@ async fn ready_after(step: Step, extra: &str) -> &'static str {
     node.stop().await;
     let decision = Decision {
         id: refund.id,
-        seen: Some(refund.version),
+        seen: refund.version,
         next: State::Ready,
         not_executed: false,
         why: "once more",

@@ -27,7 +27,7 @@ async fn a_refund_is_decided_by_its_ref_and_a_name_of_several_refunds_decides_no
         let output = refundd(config.path(), &["review", "settle", name, "--as", next, "--reason", "r"]);
         (output.status.code(), text(&output))
     };
-    for (name, id) in [("R-2@3", 2), ("R-3", 3), ("P-4@3", 4), ("T@9@3", 8)] {
+    for (name, id) in [("R-2@3", 2), ("R-3@3", 3), ("P-4@3", 4), ("T@9@3", 8)] {
         let (code, said) = settle(name, "succeeded");
         assert_eq!((code, state(id).await), (Some(0), State::Succeeded), "{name}: {said}");
     }
@@ -39,7 +39,7 @@ async fn a_refund_is_decided_by_its_ref_and_a_name_of_several_refunds_decides_no
             "no refund has the ref, id, request id, bank reference or payment ref `R-9`; nothing was changed",
         ),
         ("R-1@2", "refund 1 has changed"),
-        ("4711", "there is no refund 4711"),
+        ("4711@3", "there is no refund 4711"),
     ] {
         let (code, said) = settle(name, "succeeded");
         assert!(code == Some(1) && said.contains(words), "{name}: {said}");
@@ -115,7 +115,7 @@ async fn a_refused_name_stops_no_other_and_a_list_of_request_ids_is_decided_wher
 }
 
 #[tokio::test]
-async fn a_number_that_only_looks_like_an_id_ends_no_refund_and_an_id_alone_needs_a_version() {
+async fn a_number_that_only_looks_like_an_id_ends_no_refund_and_every_name_needs_a_version() {
     let scratch = Scratch::with_refunds(2).await;
     scratch.to_review("true").await;
     let config = file(&scratch.file("a", UNLIMITED));
@@ -129,11 +129,14 @@ async fn a_number_that_only_looks_like_an_id_ends_no_refund_and_an_id_alone_need
         let (code, said) = settle(name);
         assert!(code == Some(1) && said.contains("no refund has the ref, id"), "{name}: {said}");
     }
-    let (code, said) = settle("1");
-    assert!(code == Some(1) && said.contains("`1` is no refund's ref, only the id of refund 1"), "{said}");
-    assert!(said.contains("with the version that you saw") && said.contains("nothing was changed"), "{said}");
+    for (name, id) in [("1", 1), ("R-2", 2)] {
+        let (code, said) = settle(name);
+        let words = format!("name the version of each refund that you decided on, such as {id}@7");
+        assert!(code == Some(1) && said.contains(&words), "{name}: {said}");
+        assert!(said.contains("nothing was changed"), "{name}: {said}");
+    }
     assert_eq!(scratch.count(State::Review).await, 2);
-    for name in ["1@3", "R-2"] {
+    for name in ["1@3", "R-2@3"] {
         let (code, said) = settle(name);
         assert_eq!(code, Some(0), "{name}: {said}");
     }

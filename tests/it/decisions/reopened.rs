@@ -55,7 +55,7 @@ async fn a_stale_look_reopens_nothing_and_only_what_failed_or_was_cancelled_is_r
         assert!(matches!(decided, Decided::Illegal(_)), "{decided:?}");
     }
     let now = scratch.store.refund(RefundId(1)).await.unwrap().unwrap().version;
-    let reopen = async |seen: Option<i32>| {
+    let reopen = async |seen: i32| {
         let decision = Decision {
             id: RefundId(1),
             seen,
@@ -66,12 +66,11 @@ async fn a_stale_look_reopens_nothing_and_only_what_failed_or_was_cancelled_is_r
         };
         scratch.store.decide(&decision).await.unwrap()
     };
-    assert!(matches!(reopen(Some(now - 1)).await, Decided::Changed(_)));
-    assert!(matches!(reopen(None).await, Decided::Illegal(_)), "it names what it saw");
+    assert!(matches!(reopen(now - 1).await, Decided::Changed(_)));
     assert_eq!(scratch.count(State::Failed).await, 1);
-    let Decided::Done(refund) = reopen(Some(now)).await else { panic!("it is not reopened") };
+    let Decided::Done(refund) = reopen(now).await else { panic!("it is not reopened") };
     assert_eq!((refund.state, refund.version, refund.settled_at), (State::Review, now + 1, None));
-    assert!(matches!(reopen(Some(now)).await, Decided::Changed(_)), "a repeat changes nothing");
+    assert!(matches!(reopen(now).await, Decided::Changed(_)), "a repeat changes nothing");
 }
 
 #[tokio::test]
@@ -89,8 +88,6 @@ async fn nothing_is_sent_by_reopening() {
         assert_eq!((&result["result"], &result["state"]), (&json!("decided"), &json!(state)), "{answer}");
     };
     decide("failed").await;
-    let without = json!({ "ids": [1], "state": "review", "reason": "on the statement", "by": "ann" });
-    assert_eq!(node.post("/v1/review", &without).await.status, 422);
     let page = node.get("/refunds/1").await.text;
     assert!(
         page.contains("value=\"review\"") && page.contains("Look at it again: nothing is sent"),

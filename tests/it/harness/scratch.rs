@@ -219,7 +219,7 @@ level = "info"
     /// decision needs a second person, there is one.
     pub async fn decide(&self, id: RefundId, next: State, why: &str, who: &str) -> Decided {
         let seen = self.store.refund(id).await.unwrap().map_or(1, |refund| refund.version);
-        let decision = Decision { id, seen: Some(seen), next, not_executed: true, why, who };
+        let decision = Decision { id, seen, next, not_executed: true, why, who };
         let decided = self.store.decide(&decision).await.unwrap();
         let Decided::Proposed(_, proposal) = &decided else { return decided };
         let answer = ProposalAnswer { id: proposal.id, why, who: "a second person" };

@@ -80,7 +80,7 @@ async fn going_back_to_a_list_that_one_refund_has_left_chooses_no_other_refund()
     // Somebody else decides about it, and the others move up.
     let decision = Decision {
         id: RefundId(id.parse().unwrap()),
-        seen: Some(version.parse().unwrap()),
+        seen: version.parse().unwrap(),
         next: State::Succeeded,
         not_executed: false,
         why: "on the statement",

@@ -31,7 +31,7 @@ async fn the_events_and_the_counts_of_the_review_follow_and_what_is_chosen_stays
     assert_eq!(browser.eval("return document.querySelectorAll('tbody tr').length").await, 6);
     assert_eq!(browser.eval("return document.querySelector('input[name=reason]').value").await, "half a rea");
     let id = RefundId(first + 1);
-    let seen = scratch.store.refund(id).await.unwrap().map(|refund| refund.version);
+    let seen = scratch.store.refund(id).await.unwrap().unwrap().version;
     let (next, why, who) = (State::Failed, "acme refused it", "bob");
     let decision = Decision { id, seen, next, not_executed: false, why, who };
     scratch.store.decide(&decision).await.unwrap();

@@ -104,7 +104,7 @@ pub async fn stage() -> (Scratch, TestNode) {
 /// One person decides to send the last refund in review again, which needs a second person.
 async fn propose(scratch: &Scratch) {
     let id = scratch.number("select max(id) from refundd.refunds where state = 'review'").await;
-    let seen = scratch.store.refund(RefundId(id)).await.unwrap().map(|refund| refund.version);
+    let seen = scratch.store.refund(RefundId(id)).await.unwrap().unwrap().version;
     let why = "the bank's desk: they have no such refund";
     let decision =
         Decision { id: RefundId(id), seen, next: State::Ready, not_executed: true, why, who: "ann" };

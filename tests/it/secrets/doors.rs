@@ -43,17 +43,18 @@ pub fn requests(number: &str) -> Vec<(&'static str, String, String)> {
     });
     let mut all: Vec<(&str, String, String)> =
         refunds.iter().map(|refund| ("POST", "/v1/refunds".to_owned(), refund.to_string())).collect();
+    let one = json!({ "id": 1, "version": 1 });
     let to = |method, path: &str, body: serde_json::Value| (method, path.to_owned(), body.to_string());
     all.extend([
         to("POST", "/v1/refunds/batch", json!(refunds)),
         ("NDJSON", "/v1/refunds/batch".to_owned(), lines),
-        to("POST", "/v1/review", json!({ "ids": [1], "state": "succeeded", "reason": number })),
+        to("POST", "/v1/review", json!({ "refunds": [one], "state": "succeeded", "reason": number })),
         to(
             "POST",
             "/v1/review",
-            json!({ "ids": [1], "state": "succeeded", "reason": "a test", "by": number }),
+            json!({ "refunds": [one], "state": "succeeded", "reason": "a test", "by": number }),
         ),
-        to("POST", "/v1/review", json!({ "ids": [number], "state": number, "reason": "a test" })),
+        to("POST", "/v1/review", json!({ "refunds": [number], "state": number, "reason": "a test" })),
         to("POST", "/v1/limits/acme/acquire", json!({ "caller": number })),
         to("POST", "/v1/limits/acme/acquire", json!({ "permits": number })),
         to("POST", &format!("/v1/limits/{in_path}/acquire"), json!({})),

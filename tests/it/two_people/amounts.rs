@@ -34,7 +34,7 @@ async fn in_review(scratch: &Scratch, amounts: &[(&str, i64)]) {
 /// Whether one person decided; otherwise, why that was not enough.
 async fn decide(scratch: &Scratch, id: i64, next: State) -> Option<NeededFor> {
     let id = RefundId(id);
-    let seen = Some(scratch.store.refund(id).await.unwrap().unwrap().version);
+    let seen = scratch.store.refund(id).await.unwrap().unwrap().version;
     let decision = Decision { id, seen, next, not_executed: false, why: "on the statement", who: "ann" };
     match scratch.store.decide(&decision).await.unwrap() {
         Decided::Done(_) => None,
@@ -71,7 +71,8 @@ async fn of_many_decisions_those_that_need_a_second_person_become_proposals() {
     let node = TestNode::start(&scratch, "a", &bounded).await;
     let config = file(&scratch.file("a", &bounded));
     in_review(&scratch, &[("EUR", 1000), ("EUR", 1001), ("EUR", 5), ("EUR", 2000)]).await;
-    let many = json!({ "ids": [1, 2, 99], "state": "succeeded", "reason": "on the statement", "by": "ann" });
+    let named = [1, 2, 99].map(|id| json!({ "id": id, "version": 3 }));
+    let many = json!({ "refunds": named, "state": "succeeded", "reason": "on the statement", "by": "ann" });
     let answer = node.post("/v1/review", &many).await.json();
     let results: Vec<&str> =
         answer["results"].as_array().unwrap().iter().map(|one| one["result"].as_str().unwrap()).collect();

@@ -10,7 +10,7 @@ use crate::harness::Scratch;
 /// What becomes of ann's decision about the refund as it is now. She confirms that nothing was executed if she chooses `ready`.
 async fn decide(scratch: &Scratch, id: i64, next: State) -> Decided {
     let id = RefundId(id);
-    let seen = Some(scratch.store.refund(id).await.unwrap().unwrap().version);
+    let seen = scratch.store.refund(id).await.unwrap().unwrap().version;
     let not_executed = next == State::Ready;
     let decision = Decision { id, seen, next, not_executed, why: "on the statement", who: "ann" };
     scratch.store.decide(&decision).await.unwrap()

@@ -148,19 +148,18 @@ impl World<'_> {
     /// Decides in the database, where needed with a second person. Checks that the decision took effect only at the version
     /// that the person saw.
     async fn decide_as(&mut self, choice: Choice) -> Checked<()> {
-        let Choice { id, version, next, not_executed } = choice;
-        let seen = Some(version);
+        let Choice { id, version: seen, next, not_executed } = choice;
         let decision = Decision { id, seen, next, not_executed, why: "the bank says so", who: "a person" };
         self.stage.tell_time_and_look().await;
         let decided = taken(self.stage.store.decide(&decision).await)?;
         let Decided::Proposed(_, proposal) = decided else {
             return self.decided(choice, matches!(decided, Decided::Done(_))).await;
         };
-        note!(self, "a person proposes that refund {id} at version {version} is {next}");
+        note!(self, "a person proposes that refund {id} at version {seen} is {next}");
         self.observe().await?;
         let answer = ProposalAnswer { id: proposal.id, why: "the bank says so", who: "another person" };
         self.stage.tell_time_and_look().await;
-        let approved = taken(self.stage.store.approve(&answer, version).await)?;
+        let approved = taken(self.stage.store.approve(&answer, seen).await)?;
         self.decided(choice, matches!(approved, Approved::Done(..))).await
     }
 
