@@ -204,7 +204,7 @@ impl Bulk {
             BulkOutcome::WasInUse => "a node claimed it meanwhile and gave it back; try it again".to_owned(),
             BulkOutcome::Changed => format!(
                 "it has changed since that version: it is in channel `{channel}` at version {version} now; look at it again, and name \
-                 version {version} if it is to go all the same"
+                 version {version} if you want it all the same"
             ),
             BulkOutcome::Stays(Stays::SentBefore) if to.is_none() => format!(
                 "it was sent before, and the bank did not execute it; cancel it by POST /v1/refunds/{id}/cancel"
@@ -283,10 +283,7 @@ impl Bulk {
 
     async fn try_once(&self, refunds: &[(RefundId, Option<i32>)]) -> Result<Vec<Refund>, StoreError> {
         match &self.action {
-            BulkAction::Cancel(canceller) => {
-                let ids: Vec<RefundId> = refunds.iter().map(|(id, _)| *id).collect();
-                self.store.cancel_never_sent(&ids, canceller).await
-            }
+            BulkAction::Cancel(canceller) => self.store.cancel_never_sent(refunds, canceller).await,
             BulkAction::Move(order) => self.store.move_never_sent(refunds, order).await,
         }
     }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-pub(super) use which::{Which, at_any_version, with_versions};
+pub(super) use which::Which;
 
 use super::namesakes;
 use super::progress::ProgressDisplay;

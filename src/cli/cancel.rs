@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::bulk::{BulkWork, Manner, Which, Words, at_any_version};
+use super::bulk::{BulkWork, Manner, Which, Words};
 use crate::bulk::{Bulk, BulkAction};
 use crate::caller::Names;
 use crate::config::{Config, Postgres};
@@ -15,8 +15,9 @@ A refund that was sent before, and that the bank provably did not execute, stays
 /v1/refunds/{id}/cancel. With --channel, the command cancels exactly the refunds that its sums count, except those that a node \
 sends meanwhile. What comes into the channel later stays. Pause the channel first if nothing of it may go out meanwhile. A dry \
 run shows totals for --expect: with them, a later run changes nothing if the channel has other totals by then. A cancelled \
-refund is never sent, and its refund_ref is used up. A ref of the command line that is also another refund's id is refused: write \
-it into a file, which names refs alone.
+refund is never sent, and its refund_ref is used up. R-123@7 also names the version of the refund that you saw: a refund with \
+another version stays, such as one that a colleague has moved since. A ref of the command line that is also another refund's id is \
+refused: write it into a file, which names no ids.
 
 Exit codes: 0 all named refunds are cancelled now, or were before; with --channel, all that the sums count and no node sends; \
 1 a named refund stays, one of the sums still waits, the totals differ, or the command failed; 2 the command line is wrong.";
@@ -33,10 +34,10 @@ pub(super) struct Args {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Named {
-    /// The refs of the refunds
+    /// The refs of the refunds; R-123@7 names the version that you saw, too: `refundd show` tells it
     #[arg(value_name = "REF")]
     refs: Vec<String>,
-    /// A file with one ref on each line; - for standard input
+    /// A file with one ref on each line, also with a version; - for standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// All refunds of this channel that were never sent
@@ -70,7 +71,7 @@ pub(super) async fn cancel(
         unasked: "--channel cancels a whole backlog, for ever",
         target: "",
     };
-    let which = Which::of(at_any_version(refs), file.as_ref(), channel, &store).await?;
+    let which = Which::of(refs, file.as_ref(), channel, &store).await?;
     let bulk = Bulk::new(store.clone(), BulkAction::Cancel(canceller), Names::All, manner.dry_run).await?;
     BulkWork::new(&store, config, bulk, manner.dry_run, words).run(&which, &manner).await
 }

@@ -5,7 +5,7 @@
 
 use super::connections::Ask;
 use super::look::read_refund;
-use super::named::{Statement, bind, statement};
+use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
 use crate::caller::Names;
 use crate::refund::{Refund, RefundId, State};
@@ -71,7 +71,7 @@ impl Store {
             let query = bind!(
                 CANCEL,
                 id: vec![id.0],
-                seen: seen,
+                seen: vec![seen],
                 why: why,
                 who: canceller.name(),
                 channels: channels.these(),
@@ -97,16 +97,17 @@ impl Store {
         }
     }
 
-    /// Cancels those of these refunds that are ready and of which no byte ever left, in one commit. Answers them.
+    /// Cancels those of these refunds that are ready and of which no byte ever left, in one commit. Answers them. A refund that is
+    /// named with the version that a person saw stays if it has another one.
     pub async fn cancel_never_sent(
         &self,
-        ids: &[RefundId],
+        refunds: &[(RefundId, Option<i32>)],
         canceller: &Canceller,
     ) -> Result<Vec<Refund>, StoreError> {
         let query = bind!(
             CANCEL,
-            id: ids.iter().map(|id| id.0).collect::<Vec<_>>(),
-            seen: None::<i32>,
+            id: column(refunds, |(id, _)| id.0),
+            seen: column(refunds, |(_, seen)| *seen),
             why: canceller.why,
             who: canceller.name(),
             channels: canceller.channels.these(),

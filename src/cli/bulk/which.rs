@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::bulk::NamedRef;
+use crate::bulk::{AT_ONCE, NamedRef};
+use crate::caller::Names;
 use crate::cli::{namesakes, without_mark};
 use crate::refund::text::shown;
-use crate::store::Store;
+use crate::store::{BulkLook, Store, StoreError};
 
 /// Which refunds a command is about.
 #[derive(Debug)]
@@ -21,18 +22,18 @@ pub(in crate::cli) enum Which {
 }
 
 impl Which {
-    /// Refuses refs of the command line that are also ids of other refunds. A file names refs alone, without versions.
+    /// Refuses texts of the command line that may be about two refunds. In a file, a line is the ref of a refund before all else.
     pub(in crate::cli) async fn of(
-        refs: Vec<NamedRef>,
+        refs: Vec<String>,
         file: Option<&PathBuf>,
         channel: Option<String>,
         store: &Store,
     ) -> anyhow::Result<Which> {
         Ok(match (channel, file) {
-            (_, Some(file)) => Which::Refs(each_once(at_any_version(read_refs(file)?))),
+            (_, Some(file)) => Which::Refs(each_once(with_versions(read_refs(file)?, true, store).await?)),
             (Some(channel), None) => Which::Channel(channel),
             (None, None) => {
-                let refs = each_once(refs);
+                let refs = each_once(with_versions(refs, false, store).await?);
                 let names: Vec<String> = refs.iter().map(|one| one.refund_ref.clone()).collect();
                 namesakes::refuse_several(&names, store).await?;
                 Which::Refs(refs)
@@ -41,40 +42,42 @@ impl Which {
     }
 }
 
-/// Refs that name no versions.
-pub(in crate::cli) fn at_any_version(refs: Vec<String>) -> Vec<NamedRef> {
-    refs.into_iter().map(|refund_ref| NamedRef { refund_ref, seen: None }).collect()
-}
-
 /// Reads refs with the versions that a person saw, such as `R-123@7`. A ref may end so itself: the text as a whole comes first.
-pub(in crate::cli) async fn with_versions(
-    texts: Vec<String>,
-    store: &Store,
-) -> anyhow::Result<Vec<NamedRef>> {
-    let mut refs = Vec::new();
-    for text in texts {
-        let split =
-            text.rsplit_once('@').and_then(|(name, version)| Some((name, version.parse::<i32>().ok()?)));
-        let Some((name, version)) = split.filter(|(name, version)| !name.is_empty() && *version >= 0) else {
-            refs.push(NamedRef { refund_ref: text, seen: None });
-            continue;
-        };
-        let is_whole = namesakes::with_ref(&text, store).await?.is_some();
-        if is_whole && namesakes::with_ref(name, store).await?.is_some() {
-            bail!(
-                "`{}` is the ref of a refund, and also names version {version} of the refund `{}`. If you mean the first one, give its \
-                 ref in a file, or by `--file -` on standard input; nothing was changed",
-                shown(&text),
-                shown(name)
-            );
+async fn with_versions(texts: Vec<String>, is_file: bool, store: &Store) -> anyhow::Result<Vec<NamedRef>> {
+    let mut refs = Vec::with_capacity(texts.len());
+    for texts in texts.chunks(AT_ONCE) {
+        let asked = texts.iter().filter_map(|text| Some([text.as_str(), split(text)?.0]));
+        let asked: Vec<String> = asked.flatten().map(str::to_owned).collect();
+        let known = if asked.is_empty() { HashSet::new() } else { known(&asked, store).await? };
+        for text in texts {
+            refs.push(match split(text) {
+                Some((name, version)) if known.contains(text) && known.contains(name) && !is_file => bail!(
+                    "`{}` is the ref of a refund, and also names version {version} of the refund `{}`. If you mean the first one, give its \
+                     ref in a file, or by `--file -` on standard input. If you mean the second one, name it without a version; nothing \
+                     was changed",
+                    shown(text),
+                    shown(name)
+                ),
+                Some((name, version)) if !known.contains(text) => {
+                    NamedRef { refund_ref: name.to_owned(), seen: Some(version) }
+                }
+                _ => NamedRef { refund_ref: text.clone(), seen: None },
+            });
         }
-        refs.push(if is_whole {
-            NamedRef { refund_ref: text, seen: None }
-        } else {
-            NamedRef { refund_ref: name.to_owned(), seen: Some(version) }
-        });
     }
     Ok(refs)
+}
+
+/// The ref and the version of a text such as `R-123@7`.
+fn split(text: &str) -> Option<(&str, i32)> {
+    let (name, version) = text.rsplit_once('@')?;
+    Some((name, version.parse::<i32>().ok()?)).filter(|(name, version)| !name.is_empty() && *version >= 0)
+}
+
+/// Those of these refs that refunds have.
+async fn known(refs: &[String], store: &Store) -> Result<HashSet<String>, StoreError> {
+    let look = BulkLook { moves: None, channels: Names::All };
+    Ok(store.refunds_by_ref(refs, &look).await?.into_iter().map(|one| one.refund_ref).collect())
 }
 
 /// In the order in which they were named first.

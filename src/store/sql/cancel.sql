@@ -1,10 +1,11 @@
 -- cancel: withdraws refunds that are ready, and writes that to the journal. The function does both, or neither: nodes may
 -- not write a decision into the journal themselves.
--- :seen         only this version; null for any
+-- :seen         of each refund, only this version; null for any
 -- :channels     only refunds of these channels; null for all
 -- :never_sent   only refunds of which no byte ever left
 with moved as (
-    select * from refundd.cancel(:id, :seen, :why, :who, :channels, :never_sent)
+    select c.* from (select t.seen, array_agg(t.id) as ids from unnest(:id::bigint[], :seen::integer[]) as t (id, seen) group by t.seen) g
+     cross join lateral refundd.cancel(g.ids, g.seen, :why, :who, :channels, :never_sent) c
 )
 select r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
          (extract(epoch from r.due_at) * 1000000)::bigint as due_us,

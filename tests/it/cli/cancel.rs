@@ -4,7 +4,9 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use refundd::bucket::{End, Purpose};
+use refundd::caller::Names;
 use refundd::refund::{ChannelName, RefundId, State};
+use refundd::store::{Canceller, Move};
 
 use super::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
@@ -81,6 +83,58 @@ async fn a_file_names_refunds_one_on_each_line() {
     let empty = refundd(config.path(), &["cancel", "--file", "/dev/null", "--reason", "x"]);
     assert_eq!(empty.status.code(), Some(1));
     assert!(text(&empty).contains("names no refund"), "{}", text(&empty));
+}
+
+#[tokio::test]
+async fn a_refund_that_changed_after_the_version_that_was_named_is_not_cancelled() {
+    let scratch = Scratch::with_refunds(6).await;
+    scratch.publish("globex").await;
+    scratch
+        .sql(
+            "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+             values ('R-1@1', 'acme', 'P', 5, 'EUR')",
+        )
+        .await;
+    // The list is older than a colleague's move to a healthy channel.
+    let order = Move {
+        from: "acme".to_owned(),
+        to: "globex".to_owned(),
+        who: "bob".to_owned(),
+        why: "acme is down".to_owned(),
+    };
+    assert_eq!(scratch.store.move_never_sent(&[(RefundId(2), None)], &order).await.unwrap().len(), 1);
+    let config = file(&scratch.file("a", UNLIMITED));
+    let run = |args: &[&str]| {
+        let output = refundd(config.path(), &[&["cancel", "--reason", "paid in cash"], args].concat());
+        (output.status.code(), text(&output))
+    };
+    let (code, said) = run(&["R-2@1", "R-3@1", "--dry-run"]);
+    assert!(code == Some(1) && said.contains("1 would be cancelled, 1 stays\n"), "{said}");
+    let (code, said) = run(&["R-2@1", "R-3@1", "R-4"]);
+    let why = "R-2: it has changed since that version: it is in channel `globex` at version 2 now";
+    assert!(code == Some(1) && said.contains("2 cancelled, 1 stays\n") && said.contains(why), "{said}");
+    assert_eq!(cancelled(&scratch).await, "3 4");
+    let (code, said) = run(&["R-3@1"]);
+    assert!(code == Some(0) && said.contains("0 cancelled, 1 was cancelled before\n"), "{said}");
+
+    // A line of a file is a ref before all else. On the command line nobody can say which one is meant.
+    let (code, said) = run(&["R-1@1"]);
+    assert!(code == Some(1) && said.contains("and also names version 1 of the refund `R-1`"), "{said}");
+    let list = file("R-1@1\nR-2@1\nR-5@1\n");
+    let (code, said) = run(&["--file", list.path().to_str().unwrap()]);
+    assert!(code == Some(1) && said.contains("2 cancelled, 1 stays\n") && said.contains(why), "{said}");
+    assert_eq!(cancelled(&scratch).await, "3 4 5 7");
+    // The journal keeps the versions that were named.
+    let lines = "select string_agg(refund_id || ' ' || number, ', ' order by refund_id) from refundd.attempts where code = 'cancelled'";
+    assert_eq!(scratch.text(lines).await, "3 1, 4 0, 5 1, 7 0");
+
+    // Postgres compares the versions itself, in one statement for all.
+    let canceller = Canceller { never_sent: true, ..Canceller::producer(Names::All) };
+    let named = [(RefundId(1), Some(1)), (RefundId(2), Some(1)), (RefundId(6), None)];
+    let gone = scratch.store.cancel_never_sent(&named, &canceller).await.unwrap();
+    let mut gone: Vec<RefundId> = gone.iter().map(|refund| refund.id).collect();
+    gone.sort_unstable();
+    assert_eq!(gone, [RefundId(1), RefundId(6)]);
 }
 
 #[tokio::test]

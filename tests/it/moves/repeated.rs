@@ -105,7 +105,7 @@ async fn a_repeated_command_undoes_nobodys_move_back_if_it_names_the_version_tha
     assert!(code == Some(0) && said.contains("2 moved\n"), "{said}");
     assert_eq!(places(&scratch).await, "globex 4, globex 2, globex 2");
 
-    // Two refunds can be meant, and a file names refs alone.
+    // Two refunds can be meant, and in a file the whole line is a ref first.
     scratch
         .sql(
             "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)

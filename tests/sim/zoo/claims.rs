@@ -125,9 +125,10 @@ pub const ALL: &[(&str, Patch)] = &[
     (
         "a refund that may have been sent can be cancelled",
         &[(
-            "select * from refundd.cancel(:id, :seen, :why, :who, :channels, :never_sent)",
+            "select c.* from (select t.seen, array_agg(t.id) as ids from unnest(:id::bigint[], :seen::integer[]) as t (id, seen) group by t.seen) g\n     cross join lateral refundd.cancel(g.ids, g.seen, :why, :who, :channels, :never_sent) c",
             "update refundd.refunds r set state = 'cancelled', version = r.version + 1, settled_at = now(), reason = 'cancelled by ' || :who || coalesce(:why, '')
-              where r.id = any(:id) and r.state in ('ready', 'review') and (:seen::integer is null or r.version = :seen)
+               from unnest(:id::bigint[], :seen::integer[]) as t (id, seen)
+              where r.id = t.id and r.state in ('ready', 'review') and (t.seen is null or r.version = t.seen)
                 and (:channels::text[] is null or r.channel = any(:channels)) and (not :never_sent or r.first_sent_at is null) returning r.*",
         )],
     ),
