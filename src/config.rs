@@ -18,6 +18,7 @@ mod certificates;
 mod change;
 mod channel;
 mod complaint;
+mod config_file;
 pub mod duration;
 mod exchange;
 mod field;
@@ -51,7 +52,6 @@ mod value;
 mod verdict;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -63,7 +63,6 @@ use crate::limiter::Limit;
 use crate::refund::AmountBounds;
 use crate::refund::draft::DraftRules;
 use crate::refund::id::{ChannelName, LimitName};
-use secrecy::ExposeSecret;
 
 pub use self::bucket::BucketSection;
 pub use self::complaint::{Complaint, ConfigError};
@@ -77,6 +76,7 @@ pub use self::redis::Redis;
 pub use self::secret::Origin;
 pub use self::telemetry::Telemetry;
 
+use self::config_file::ConfigFile;
 use self::section::Section;
 use self::source::Source;
 
@@ -150,9 +150,9 @@ impl Config {
     /// # Errors
     /// Those of [`Config::load_postgres`].
     pub fn load_postgres_and_rest(path: Option<&Path>) -> Result<(Postgres, Option<Config>), ConfigError> {
-        let (text, file_name) = Self::text(path)?;
-        let postgres = Self::parse_part(&text, &file_name, &Self::variable, Self::read_postgres)?;
-        Ok((postgres, Self::parse(&text, &file_name, &Self::variable).ok()))
+        let file = Self::open(path)?;
+        let postgres = Self::parse_part(&file, &Self::variable, Self::read_postgres)?;
+        Ok((postgres, Self::parse_part(&file, &Self::variable, Self::read).ok()))
     }
 
     /// Checks the `text` of a configuration file. Names of files in it are relative to the folder of
@@ -165,23 +165,19 @@ impl Config {
         file_name: &str,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Config, ConfigError> {
-        Self::parse_part(text, file_name, env, Self::read)
+        let file = ConfigFile { text: text.to_owned(), name: file_name.to_owned(), mode: None };
+        Self::parse_part(&file, env, Self::read)
     }
 
     fn load_part<T>(
         path: Option<&Path>,
         read: impl FnOnce(&Section<'_>) -> Option<T>,
     ) -> Result<T, ConfigError> {
-        let (text, file_name) = Self::text(path)?;
-        Self::parse_part(&text, &file_name, &Self::variable, read)
+        Self::parse_part(&Self::open(path)?, &Self::variable, read)
     }
 
-    /// The text of the file at `path`, and the file's name for people.
-    fn text(path: Option<&Path>) -> Result<(String, String), ConfigError> {
-        let path = path.unwrap_or(Path::new(Self::DEFAULT_PATH));
-        let text =
-            fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Ok((text, path.display().to_string()))
+    fn open(path: Option<&Path>) -> Result<ConfigFile, ConfigError> {
+        ConfigFile::open(path.unwrap_or(Path::new(Self::DEFAULT_PATH)))
     }
 
     fn variable(name: &str) -> Option<String> {
@@ -193,12 +189,12 @@ impl Config {
     }
 
     fn parse_part<T>(
-        text: &str,
-        file_name: &str,
+        file: &ConfigFile,
         env: &dyn Fn(&str) -> Option<String>,
         read: impl FnOnce(&Section<'_>) -> Option<T>,
     ) -> Result<T, ConfigError> {
-        let source = Source::new(file_name, text, env);
+        let mut source = Source::new(&file.name, &file.text, env);
+        source.mode = file.mode;
         let table = source.table()?;
         let root = Section::root(&source, &table);
         match read(&root) {
@@ -225,18 +221,6 @@ impl Config {
         warnings.extend(review::warnings(&self.callers, self.channels.keys()));
         warnings.extend(self.channels.values().filter_map(|channel| breaker::warning(channel)));
         warnings
-    }
-
-    /// Whether the file itself has a password, in the address of Postgres or of Redis.
-    #[must_use]
-    pub fn holds_password(&self) -> bool {
-        let Config { postgres, redis, .. } = self;
-        [(&postgres.url, &postgres.url_origin), (&redis.url, &redis.url_origin)].into_iter().any(
-            |(url, origin)| {
-                let url = url.expose_secret();
-                *origin == Origin::ConfigFile && mask::server_address(url) != url
-            },
-        )
     }
 
     /// The limits that neither a channel, nor an inquiry, nor a caller names.

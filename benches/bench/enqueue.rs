@@ -2,7 +2,6 @@
 //!
 //! The channel is paused meanwhile, so that nothing is sent.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use playground::Authority;
 use playground::load::{ANY, CHANNEL, Caller, SingleCaller, body, end, save, unlimited};
+use playground::place::write_private;
 use playground::stage::{Addresses, NodeProcess, Stage};
 use refundd::store::{Pause, Store};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
@@ -191,8 +191,7 @@ async fn token(folder: &Path) -> anyhow::Result<(String, PathBuf)> {
     let text =
         |name: &str| made[name].as_str().map(str::to_owned).with_context(|| format!("no `{name}`: {made}"));
     let tokens = folder.join("shop.tokens");
-    std::fs::write(&tokens, text("line")? + "\n")?;
-    std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600))?;
+    write_private(&tokens, &(text("line")? + "\n"))?;
     Ok((text("token")?, tokens))
 }
 
@@ -252,7 +251,7 @@ async fn batches(caller: &Caller) -> anyhow::Result<f64> {
 async fn by_hand(stage: &Stage) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("refundd.toml");
-    std::fs::write(&file, stage.file("hand", ANY, &unlimited(64)))?;
+    write_private(&file, &stage.file("hand", ANY, &unlimited(64)))?;
     let began = Instant::now();
     for n in 0..BY_HAND {
         let mut enqueue = command("enqueue", &file);
@@ -274,7 +273,7 @@ async fn by_hand(stage: &Stage) -> anyhow::Result<f64> {
 async fn import(stage: &Stage) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir()?;
     let (file, lines) = (folder.path().join("refundd.toml"), folder.path().join("refunds.ndjson"));
-    std::fs::write(&file, stage.file("hand", ANY, &unlimited(64)))?;
+    write_private(&file, &stage.file("hand", ANY, &unlimited(64)))?;
     let refunds: Vec<String> = (0..FILE).map(|n| body(&format!("line-{n}")).to_string()).collect();
     std::fs::write(&lines, refunds.join("\n") + "\n")?;
     let began = Instant::now();

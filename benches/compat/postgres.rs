@@ -4,6 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use playground::place::write_private;
 use playground::stage::{ANY, Addresses, Stage};
 use playground::{Authority, PostgresOptions, PrivatePgBouncer, PrivatePostgres, PrivateRedis};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
@@ -66,7 +67,7 @@ async fn refused(database: &str, command: &str) -> anyhow::Result<String> {
         bank: ANY,
         http: String::new(),
     };
-    std::fs::write(&file, Stage::file_at("a", ANY, "", &at))?;
+    write_private(&file, &Stage::file_at("a", ANY, "", &at))?;
     let mut refundd = Command::new(program());
     refundd.arg(command).arg("--config").arg(&file);
     let output = tokio::task::spawn_blocking(move || refundd.output()).await??;

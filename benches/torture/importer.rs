@@ -7,6 +7,7 @@ use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use playground::place::write_private;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -102,7 +103,7 @@ async fn import(
     patience: Option<Duration>,
 ) -> anyhow::Result<Option<Output>> {
     let config = folder.join("import.toml");
-    std::fs::write(&config, world.file_of(dice.usize(..NODES.len())))?;
+    write_private(&config, &world.file_of(dice.usize(..NODES.len())))?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_refundd"));
     command.arg("--config").arg(config).arg("import").arg(file).stdin(Stdio::null()).kill_on_drop(true);
     let output = command.output();

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::certificates::{certificates_of, server_roots};
-use super::secret::{Address, Origin, contents};
+use super::secret::{Address, Origin, contents, trouble_of_file};
 use super::section::Section;
-use crate::store::{is_verify_full, tls_parameter};
+use crate::store::{client_key_file, is_verify_full, tls_parameter};
 
 #[derive(Debug, Clone)]
 pub struct Postgres {
@@ -125,7 +125,22 @@ fn certificates(section: &Section<'_>, url: &SecretString) -> Option<SecretStrin
         }
         url = with_parameter(&url, parameter, &source.path(&field.value).to_string_lossy());
     }
+    if !section.has("key_file") {
+        require_private_key(section, url.expose_secret());
+    }
     (source.complaint_count() == complaints_before).then_some(url)
+}
+
+/// Complains about the file of a key that the address or the variable `PGSSLKEY` names: the client does not look at its mode.
+fn require_private_key(section: &Section<'_>, url: &str) {
+    let source = section.source;
+    let Some(file) = client_key_file(url, source.env("PGSSLKEY")) else { return };
+    let Some(trouble) = trouble_of_file(source, &file) else { return };
+    if tls_parameter(url, "sslkey").is_some() {
+        section.complain(format!("`sslkey` in the address: {trouble}"));
+    } else {
+        source.complain_outside("environment variable `PGSSLKEY`".to_owned(), trouble);
+    }
 }
 
 /// The address with one more parameter.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
+use super::config_file::require_closed_file;
 use super::field::Field;
 use super::mask;
 use super::named_file::NamedFile;
@@ -56,7 +57,18 @@ impl Address {
     /// safe way is given elsewhere, or the operator does without.
     pub(super) fn find(&self, section: &Section<'_>, is_safe: bool) -> Option<(SecretString, Origin)> {
         let source = section.source;
-        let inline = section.optional_text("url");
+        let mut inline = section.optional_text("url");
+        if let Some(field) = &mut inline {
+            field.shown_as(&mask::server_address(&field.value));
+            // Also if the address comes from elsewhere: others can read the password all the same.
+            if mask::address(&field.value) != field.value {
+                let way_out = format!(
+                    ", or put the address into a file that `url_file` names, or into the systemd credential `{}`",
+                    self.credential
+                );
+                require_closed_file(source, field, "a password", &way_out);
+            }
+        }
         let file = section.optional_text("url_file");
         if section.has("url") && section.has("url_file") {
             section.complain("has both `url` and `url_file`; keep one of them");
@@ -92,7 +104,6 @@ impl Address {
             });
         }
         if let Some(mut field) = inline {
-            field.shown_as(&mask::server_address(&field.value));
             let wrong = self.wrong(&field.value, is_safe);
             let url = field.value.trim().to_owned();
             return checked(wrong, url, Origin::ConfigFile, |requirement| {
@@ -151,31 +162,18 @@ pub(super) fn contents(source: &Source<'_>, field: &mut Field<String>) -> Option
     let shown = mask::path(&field.value);
     field.shown_as(&shown);
     let path = source.path(&field.value);
-    // systemd guards its folder of credentials by other means than the mode of a file.
-    let is_credential = source.env("CREDENTIALS_DIRECTORY").is_some_and(|folder| path.starts_with(folder));
-    let read = read_private(&path, is_credential);
+    let read = read_private(source, &path);
     let text = read.as_deref().unwrap_or_default().trim().to_owned();
     let sound = match read {
         Ok(_) => field.require(source, !text.is_empty(), || "this file is empty"),
-        Err(Unread::Open { mode }) => field.require(source, false, || {
-            let path = path.display();
-            format!(
-                "the file {path} has a secret, and others than its owner have rights to it: its mode is {mode:04o}; run \
-                 `chmod 600 {path}`"
-            )
-        }),
-        Err(Unread::Failed(error)) => field.require(source, false, || {
-            let why = reason(&error);
-            if shown == mask::HIDDEN {
-                format!(
-                    "the file it names {why}; it must be the name of a file that holds the secret, not the secret"
-                )
-            } else {
-                format!("this file {why}")
-            }
-        }),
+        Err(unread) => field.require(source, false, || unread.requirement(&path, shown == mask::HIDDEN)),
     };
     sound.then_some((text, path))
+}
+
+/// Why the file of a secret that a text names cannot be used, as the second half of a message; `None` if it can.
+pub(super) fn trouble_of_file(source: &Source<'_>, path: &Path) -> Option<String> {
+    read_private(source, path).err().map(|unread| unread.requirement(path, true))
 }
 
 /// The trimmed contents of a systemd credential and its path; `Ok(None)` if the service does not have it.
@@ -216,11 +214,31 @@ enum Unread {
     Failed(io::Error),
 }
 
+impl Unread {
+    /// `is_hidden` says that the message must not show the name of the file, which may be the secret itself.
+    fn requirement(&self, path: &Path, is_hidden: bool) -> String {
+        match self {
+            Unread::Open { mode } => {
+                let path = path.display();
+                format!(
+                    "the file {path} has a secret, and others than its owner have rights to it: its mode is {mode:04o}; run \
+                     `chmod 600 {path}`"
+                )
+            }
+            Unread::Failed(error) if is_hidden => format!(
+                "the file it names {}; it must be the name of a file that holds the secret, not the secret",
+                reason(error)
+            ),
+            Unread::Failed(error) => format!("this file {}", reason(error)),
+        }
+    }
+}
+
 /// Reads a file on which nobody but its owner has rights, or a systemd credential.
-fn read_private(path: &Path, is_credential: bool) -> Result<String, Unread> {
+fn read_private(source: &Source<'_>, path: &Path) -> Result<String, Unread> {
     let file = NamedFile::open(path).map_err(Unread::Failed)?;
     let mode = file.mode;
-    if mode & 0o077 != 0 && !is_credential {
+    if mode & 0o077 != 0 && !source.is_credential(path) {
         return Err(Unread::Open { mode });
     }
     file.text().map_err(Unread::Failed)

@@ -3,10 +3,10 @@
 //! Many files that were cut off meet every requirement. So the text must stay as it is for a moment, and a reload may not
 //! remove what a node never loses on purpose.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use super::config_file::ConfigFile;
 use super::{Config, ConfigError};
 
 /// How long the text must stay as it is.
@@ -19,15 +19,14 @@ impl Config {
     /// # Errors
     /// Those of [`Config::load`], and [`ConfigError::Changing`] when the second text is another one.
     pub fn load_settled(path: &Path) -> Result<Config, ConfigError> {
-        let (text, file_name) = Self::text(Some(path))?;
-        if fs::metadata(path).is_ok_and(|file| file.is_file()) {
+        let file = ConfigFile::open(path)?;
+        if file.mode.is_some() {
             pause();
-            let (again, _) = Self::text(Some(path))?;
-            if again != text {
+            if ConfigFile::open(path)?.text != file.text {
                 return Err(ConfigError::Changing { path: path.to_owned() });
             }
         }
-        Self::parse(&text, &file_name, &Self::variable)
+        Self::parse_part(&file, &Self::variable, Self::read)
     }
 
     /// Why a node that runs this configuration refuses `new`, although `new` meets every requirement.

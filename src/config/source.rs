@@ -13,13 +13,15 @@ use super::mask;
 pub(super) struct Source<'a> {
     pub(super) file: &'a str,
     pub(super) text: &'a str,
+    /// The mode of the file, if it was read from a regular file.
+    pub(super) mode: Option<u32>,
     env: &'a dyn Fn(&str) -> Option<String>,
     complaints: RefCell<Vec<Complaint>>,
 }
 
 impl<'a> Source<'a> {
     pub(super) fn new(file: &'a str, text: &'a str, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Source { file, text, env, complaints: RefCell::default() }
+        Source { file, text, mode: None, env, complaints: RefCell::default() }
     }
 
     /// Parses the text as TOML. Requirements are checked only after that succeeds: on half a file they would
@@ -43,6 +45,11 @@ impl<'a> Source<'a> {
     /// Resolves a path of the file, which is relative to the file's own folder.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         Path::new(self.file).parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    /// Whether a file is a systemd credential. systemd guards their folder by other means than the mode of a file.
+    pub(super) fn is_credential(&self, path: &Path) -> bool {
+        self.env("CREDENTIALS_DIRECTORY").is_some_and(|folder| path.starts_with(folder))
     }
 
     /// Complains about the place `at` in the file; `at` is `None` for a key or section that the file leaves out.

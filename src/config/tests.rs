@@ -1,6 +1,7 @@
 //! Tests the configuration as a whole.
 
 mod callers;
+mod closed;
 mod credentials;
 mod exchange;
 mod http;

@@ -122,6 +122,20 @@ pub enum ShownCertificate {
 /// `None` if neither names one, or if the client makes no TLS with this address.
 #[must_use]
 pub fn client_certificate(url: &str, variable: Option<String>) -> Option<ShownCertificate> {
+    of_client(url, "sslcert", variable)
+}
+
+/// The file with the key of that certificate: the one that the address names, or else the one of the variable `PGSSLKEY`. `None`
+/// if neither names one, if the variable has the key itself, or if the client makes no TLS with this address.
+#[must_use]
+pub fn client_key_file(url: &str, variable: Option<String>) -> Option<PathBuf> {
+    match of_client(url, "sslkey", variable)? {
+        ShownCertificate::InFile(file) => Some(file),
+        ShownCertificate::Pem(_) => None,
+    }
+}
+
+fn of_client(url: &str, parameter: &str, variable: Option<String>) -> Option<ShownCertificate> {
     let url = url.trim();
     let is_clear =
         |options: PgConnectOptions| matches!(options.get_ssl_mode(), PgSslMode::Disable | PgSslMode::Allow);
@@ -130,7 +144,7 @@ pub fn client_certificate(url: &str, variable: Option<String>) -> Option<ShownCe
     }
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let parameters = form_urlencoded::parse(query.as_bytes());
-    let named = parameters.filter(|(name, _)| matches!(&**name, "sslcert" | "ssl-cert"));
+    let named = parameters.filter(|(name, _)| names_of(parameter).contains(&&**name));
     // The client uses the last one.
     let of_address = named.last().map(|(_, file)| ShownCertificate::InFile(PathBuf::from(file.into_owned())));
     of_address.or_else(|| {
@@ -214,6 +228,25 @@ mod tests {
         ] {
             assert_eq!(client_certificate(url, None), file.map(in_file), "{url}");
         }
+    }
+
+    #[test]
+    fn the_key_of_the_node_is_the_file_that_the_address_or_the_environment_names() {
+        let pem = "-----BEGIN PRIVATE KEY-----\nMA==\n-----END PRIVATE KEY-----";
+        for (url, variable, file) in [
+            (
+                "postgres://db/p?sslmode=verify-full&sslkey=%2Fetc%2Fmy+node.key",
+                "b.key",
+                Some("/etc/my node.key"),
+            ),
+            ("postgres://db/p?sslmode=verify-full&ssl-key=a.key", "b.key", Some("a.key")),
+            ("postgres://db/p?sslmode=verify-full", "b.key", Some("b.key")),
+            ("postgres://db/p?sslmode=verify-full", pem, None),
+            ("postgres://db/p?sslmode=disable&sslkey=a.key", "b.key", None),
+        ] {
+            assert_eq!(client_key_file(url, Some(variable.to_owned())), file.map(PathBuf::from), "{url}");
+        }
+        assert_eq!(client_key_file("postgres://db/p?sslmode=verify-full", None), None);
     }
 
     #[test]

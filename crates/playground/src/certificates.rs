@@ -1,7 +1,5 @@
 //! Certificates for pretend banks and private servers. Each run makes new ones, and no other program trusts them.
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,6 +16,7 @@ use tempfile::TempDir;
 use tokio_rustls::TlsConnector;
 
 use super::Identity;
+use super::place::write_private;
 
 const LONG_AGO: Date = date(2020, 1, 1);
 
@@ -90,11 +89,7 @@ impl Authority {
         let (certificate, key) = self.sign_for([name.to_owned()], None)?;
         let file = |kind: &str| self.folder.path().join(format!("{name}.{kind}"));
         std::fs::write(file("pem"), certificate.pem()).context("failed to write a client's certificate")?;
-        let mut options = std::fs::OpenOptions::new();
-        let opened = options.write(true).create(true).truncate(true).mode(0o600).open(file("key"));
-        opened
-            .and_then(|mut opened| opened.write_all(key.serialize_pem().as_bytes()))
-            .context("failed to write a client's key")?;
+        write_private(&file("key"), &key.serialize_pem()).context("failed to write a client's key")?;
         Ok((file("pem"), file("key")))
     }
 

@@ -3,8 +3,9 @@
 //! Postgres refuses to run as root. So root runs it as another user, and that user must be able to reach the folder.
 //! The path of a Unix socket may have only about a hundred bytes, so `/tmp` replaces a long temporary folder.
 
+use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::PlaygroundError;
@@ -59,6 +60,13 @@ fn suits(base: &Path, owner: Option<Owner>) -> bool {
 fn open_to_all(base: &Path) -> bool {
     let mode = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.mode());
     mode(base) & 0o003 == 0o003 && base.ancestors().all(|path| mode(path) & 0o001 == 0o001)
+}
+
+/// Writes a file with a secret, such as a node's configuration with the password of Redis. A new file is its owner's alone,
+/// since refundd refuses such a file if others may read it.
+pub fn write_private(file: &Path, text: &str) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).open(file)?.write_all(text.as_bytes())
 }
 
 /// A free TCP port between 10000 and 32000. Fails with `NoPort` after 100 tries.

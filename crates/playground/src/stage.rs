@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 pub use process::NodeProcess;
 
+use super::place::write_private;
 use super::{PostgresOptions, PretendBank, PrivatePostgres, PrivateRedis};
 
 /// Private servers, a pretend bank, and the program to start nodes with.
@@ -96,7 +97,7 @@ impl Stage {
     async fn migrate(&self) -> anyhow::Result<()> {
         let file = self.folder.path().join("migrate.toml");
         let owner = Addresses { postgres: self.database_url(), ..self.addresses() };
-        std::fs::write(&file, Self::file_at("migrate", ANY, "", &owner))
+        write_private(&file, &Self::file_at("migrate", ANY, "", &owner))
             .context("failed to write a configuration to migrate by")?;
         let mut command = Command::new(&self.program);
         command.args(["migrate", "--config"]).arg(&file).stdin(Stdio::null());
@@ -206,7 +207,7 @@ impl Stage {
         at: &Addresses,
     ) -> anyhow::Result<NodeProcess> {
         let file = self.folder.path().join(format!("{name}.toml"));
-        std::fs::write(&file, Self::file_at(name, listen, channels, at))
+        write_private(&file, &Self::file_at(name, listen, channels, at))
             .context("failed to write a node's configuration")?;
         let log = self.folder.path().join(format!("{name}.log"));
         let begins = std::fs::metadata(&log).map_or(0, |kept| kept.len());

@@ -20,7 +20,7 @@ const HTTP_TLS: &str = "host.http_tls";
 const SPARE_FILES: u64 = 128;
 
 pub(super) fn findings(config: &Config, path: &Path, soon: Duration, now: Timestamp) -> Vec<Finding> {
-    let mut findings = modes(config, path);
+    let mut findings = vec![mode(path)];
     if let Some(tls) = &config.http.tls {
         let way_out = "renew the file of `[http] tls`, and reload";
         findings.push(certificates::finding(
@@ -35,34 +35,22 @@ pub(super) fn findings(config: &Config, path: &Path, soon: Duration, now: Timest
     findings
 }
 
-fn modes(config: &Config, path: &Path) -> Vec<Finding> {
+fn mode(path: &Path) -> Finding {
     let shown = path.display();
     let mode = match std::fs::metadata(path) {
         Ok(found) => found.mode() & 0o7777,
         Err(error) => {
             let found = format!("the mode of {shown} cannot be read: {error}");
-            return vec![Finding::warning(
-                FILES,
-                found,
-                "others may have rights to it",
-                "look at it with `ls -l`",
-            )];
+            return Finding::warning(FILES, found, "others may have rights to it", "look at it with `ls -l`");
         }
     };
     if mode & 0o022 != 0 {
         let why = "others can raise a limit or lead refunds to another address at the next reload";
         let found = format!("others than its owner may write {shown}: its mode is {mode:04o}");
-        return vec![Finding::broken(FILES, found, why, &format!("`chmod go-w {shown}`"))];
-    }
-    if mode & 0o004 != 0 && config.holds_password() {
-        let why = "every user of this machine can log in to the server as a node";
-        let found = format!("{shown} has a password, and all users may read it: its mode is {mode:04o}");
-        let way_out =
-            format!("`chmod o-r {shown}`, or move the address into a file of its own with `url_file`");
-        return vec![Finding::warning(FILES, found, why, &way_out)];
+        return Finding::broken(FILES, found, why, &format!("`chmod go-w {shown}`"));
     }
     let found = format!("the mode of {shown} is {mode:04o}, and no file of a secret is open to others");
-    vec![Finding::ok(FILES, found)]
+    Finding::ok(FILES, found)
 }
 
 /// Whether the node may open as many files as it has connections at the most.

@@ -1,6 +1,7 @@
 //! Findings about this machine: modes of files, the listener's certificate, open files, and warnings of the file.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use super::{NO_POSTGRES, NO_REDIS, config, examine, examine_file, finding, is_found, is_well};
@@ -9,19 +10,18 @@ use crate::harness::certificates::Issued;
 
 #[test]
 fn a_configuration_file_that_others_may_write_or_whose_password_they_may_read_is_found() {
-    let open = file(&config("postgres://u:word@127.0.0.1:1/p", NO_REDIS, ""));
-    let with_mode = |mode: u32| {
-        std::fs::set_permissions(open.path(), PermissionsExt::from_mode(mode)).unwrap();
-        examine_file(open.path(), &[]).0
-    };
-    is_found(&with_mode(0o664), "broken", "host.files", "may write");
-    is_found(&with_mode(0o644), "warning", "host.files", "has a password");
-    is_well(&with_mode(0o640), "host.files", "0640");
-    let report = with_mode(0o644);
-    assert!(!report.to_string().contains("word@"), "{report:#}");
+    let with_password = file(&config("postgres://u:word@127.0.0.1:1/p", NO_REDIS, ""));
     let without = file(&config(NO_POSTGRES, NO_REDIS, ""));
-    std::fs::set_permissions(without.path(), PermissionsExt::from_mode(0o644)).unwrap();
-    is_well(&examine_file(without.path(), &[]).0, "host.files", "0644");
+    let with_mode = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        examine_file(path, &[]).0
+    };
+    is_found(&with_mode(without.path(), 0o664), "broken", "host.files", "may write");
+    is_well(&with_mode(without.path(), 0o644), "host.files", "0644");
+    is_well(&with_mode(with_password.path(), 0o640), "host.files", "0640");
+    let report = with_mode(with_password.path(), 0o644);
+    is_found(&report, "broken", "configuration", "chmod 640");
+    assert!(!report.to_string().contains("word@"), "{report:#}");
 }
 
 #[test]

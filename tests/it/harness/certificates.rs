@@ -1,12 +1,11 @@
 //! Certificates for the listener and its callers, made anew for each test.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use playground::place::write_private;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -66,7 +65,7 @@ impl Issued {
         set_end(&mut params);
         let signed = params.signed_by(&key, &self.issuer).unwrap();
         fs::write(&made.certificate, signed.pem()).unwrap();
-        write_private(&made.key, &key.serialize_pem());
+        write_private(&made.key, &key.serialize_pem()).unwrap();
         made
     }
 
@@ -96,17 +95,11 @@ impl Identity {
     /// Puts this certificate and key in the place of another one's.
     pub fn replace(&self, other: &Identity) {
         fs::copy(&self.certificate, &other.certificate).unwrap();
-        write_private(&other.key, &fs::read_to_string(&self.key).unwrap());
+        write_private(&other.key, &fs::read_to_string(&self.key).unwrap()).unwrap();
     }
 }
 
 /// The certificates in a file.
 pub fn certificates(file: &Path) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_file_iter(file).unwrap().map(Result::unwrap).collect()
-}
-
-fn write_private(file: &Path, text: &str) {
-    let mut options = fs::OpenOptions::new();
-    let mut opened = options.write(true).create(true).truncate(true).mode(0o600).open(file).unwrap();
-    opened.write_all(text.as_bytes()).unwrap();
 }

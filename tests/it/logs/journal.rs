@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
+use playground::place::write_private;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ async fn lines(scratch: &Scratch, is_named: bool) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let (file, log) = (folder.path().join("refundd.toml"), folder.path().join("log"));
     let nowhere = "postgres://refundd@127.0.0.1:1/nothing";
-    std::fs::write(&file, scratch.file("a", UNLIMITED).replace(&scratch.database_url, nowhere)).unwrap();
+    write_private(&file, &scratch.file("a", UNLIMITED).replace(&scratch.database_url, nowhere)).unwrap();
     let output = std::fs::File::create(&log).unwrap();
     let seen = output.metadata().unwrap();
     let inode = if is_named { seen.ino() } else { seen.ino() + 1 };
