@@ -1,5 +1,7 @@
 //! Tests with real servers, and with a real process that starts servers and is killed.
 
+#[cfg(target_os = "linux")]
+mod install;
 mod remains;
 
 use std::path::Path;
