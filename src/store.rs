@@ -111,7 +111,7 @@ pub use proposals::{
 };
 pub use recover::{Recovered, RecoveryMove};
 pub use recovery_look::{LookPlace, Looked, RecoveryLook};
-pub use review::{Decided, Decision};
+pub use review::{Decided, Decision, NotedReference};
 pub use rights::{Excess, Lacking, SchemaFault};
 pub use roles::OtherRoles;
 pub use save::{SaveResult, Saved};

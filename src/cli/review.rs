@@ -78,7 +78,8 @@ enum What {
         /// How you know; kept in the journal
         #[arg(long)]
         reason: String,
-        /// The bank's own reference, as its statement has it; for one refund, with `--as succeeded`
+        /// The bank's own reference, as its statement has it; for one refund, with `--as succeeded`. Also corrects one
+        /// that a person noted before; then name the version
         #[arg(long, value_name = "REFERENCE")]
         bank_ref: Option<String>,
         /// The bank says that it executed none of the earlier sends; needed to send a refund again that may have been

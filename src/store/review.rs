@@ -5,6 +5,8 @@
 //! refund that waits for a person. Where one person is not enough, `refundd.propose` keeps the decision, and
 //! `proposals.rs` has the second person's answer.
 
+use sqlx::Row;
+
 use super::connections::Ask;
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, statement};
@@ -24,6 +26,17 @@ pub struct Decision<'a> {
     pub not_executed: bool,
     pub why: &'a str,
     pub who: &'a str,
+}
+
+/// The bank's reference of a refund that has succeeded, as a person read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotedReference<'a> {
+    pub id: RefundId,
+    pub reference: &'a str,
+    pub who: &'a str,
+    /// The version that the person saw, and the reason: needed to replace a reference that a person noted before. `None` keeps any that is
+    /// there.
+    pub anew: Option<(i32, &'a str)>,
 }
 
 /// The result of a decision.
@@ -57,10 +70,11 @@ const PROPOSE: Statement = statement!(concat!(
     " from refundd.propose(:id, :next, :why, :who, :seen, :not_executed) p"
 ));
 
-const NOTE_BANK_REF: &str = "select refundd.note_bank_ref($1, $2, $3)";
+const NOTE_BANK_REF: Statement =
+    statement!("select refundd.note_bank_ref(:id, :reference, :who, :seen, :why) as is_noted");
 
 pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("decide", DECIDE.sql), ("propose", PROPOSE.sql), ("note_bank_ref", NOTE_BANK_REF)];
+    &[("decide", DECIDE.sql), ("propose", PROPOSE.sql), ("note_bank_ref", NOTE_BANK_REF.sql)];
 
 impl Store {
     /// Moves a refund by a person's decision, or keeps the decision as a proposal where a second person must approve it. The
@@ -105,10 +119,19 @@ impl Store {
         })
     }
 
-    /// Writes down the bank's reference of a refund that has succeeded and has none. False if it has another one.
-    pub async fn note_bank_ref(&self, id: RefundId, reference: &str, who: &str) -> Result<bool, StoreError> {
-        let query = sqlx::query_scalar(NOTE_BANK_REF).bind(id.0).bind(reference).bind(who);
-        query.one(&self.db).await.doing("write down a bank reference")
+    /// Writes down the bank's reference of a refund that has succeeded. False if the refund has another one, and that one stays.
+    pub async fn note_bank_ref(&self, noted: &NotedReference<'_>) -> Result<bool, StoreError> {
+        let &NotedReference { id, reference, who, anew } = noted;
+        let query = bind!(
+            NOTE_BANK_REF,
+            id: id.0,
+            reference: reference,
+            who: who,
+            seen: anew.map(|(seen, _)| seen),
+            why: anew.map(|(_, why)| why),
+        );
+        let row = query.one(&self.db).await.doing("write down a bank reference")?;
+        Ok(row.get("is_noted"))
     }
 
     /// Keeps a decision for a second person. `None` if the decision is not allowed, or if one person is enough.

@@ -11,7 +11,7 @@ use super::named::NamedRefund;
 use crate::one_by_one::OneByOne;
 use crate::refund::text::shown;
 use crate::refund::{Refund, RefundId, State};
-use crate::store::{Decided, Decision, Store, StoreError};
+use crate::store::{Decided, Decision, NotedReference, Store, StoreError};
 
 /// The decision about each named refund.
 #[derive(Debug)]
@@ -96,7 +96,8 @@ async fn decide(
         Decided::Done(refund) => {
             println!("Refund {id} ({}) is {} now.", shown(&refund.refund_ref), refund.state);
             let Some(reference) = bank_ref else { return Ok(Ok(Made::Decision)) };
-            return Ok(note(&refund, reference, by, store).await?.map_or(Ok(Made::Decision), Err));
+            let noted = NotedReference { id, reference, who: by, anew: None };
+            return Ok(note(&refund, &noted, store).await?.map_or(Ok(Made::Decision), Err));
         }
         Decided::Proposed(refund, proposal) => {
             println!(
@@ -113,18 +114,18 @@ async fn decide(
             return Ok(Ok(Made::Proposal));
         }
         Decided::NoSuchRefund => format!("there is no refund {id}"),
-        Decided::Changed(refund) => format!(
-            "refund {id} has changed: it is {} at version {} now; look again: refundd review show {id}; nothing was changed",
-            refund.state, refund.version
-        ),
+        Decided::Changed(refund) => changed(&refund),
         Decided::Unconfirmed(refund) => unconfirmed(&refund),
         Decided::Illegal(refund) if refund.state == State::Ready && next == State::Cancelled => format!(
             "refund {id} is ready, so nobody needs to decide about it; to withdraw it: refundd cancel {} --reason \"why\"; nothing was changed",
             shown(&refund.refund_ref)
         ),
-        Decided::Illegal(refund) => {
-            format!("refund {id} is {} and cannot be made {next} by hand; nothing was changed", refund.state)
+        Decided::Illegal(refund) if refund.state == State::Succeeded && next == State::Succeeded => {
+            let Some(reference) = bank_ref else { return Ok(Err(over(&refund, next))) };
+            let noted = NotedReference { id, reference, who: by, anew: Some((seen, reason)) };
+            return Ok(note(&refund, &noted, store).await?.map_or(Ok(Made::Decision), Err));
         }
+        Decided::Illegal(refund) => over(&refund, next),
         Decided::WasCancelled(refund) => format!(
             "refund {id} ({}) was cancelled before it was reopened, so it is never sent; to pay it, save a new refund with another ref; nothing was changed",
             shown(&refund.refund_ref)
@@ -132,22 +133,33 @@ async fn decide(
     }))
 }
 
-/// Keeps the bank's reference of a refund that was settled. Answers for people why it was not kept.
+/// Keeps the bank's reference of a refund that has succeeded. Answers for people why it was not kept.
 async fn note(
     refund: &Refund,
-    reference: &str,
-    by: &str,
+    noted: &NotedReference<'_>,
     store: &Store,
 ) -> Result<Option<String>, StoreError> {
-    let id = refund.id;
-    match store.note_bank_ref(id, reference, by).await {
+    let NotedReference { id, reference, anew, .. } = *noted;
+    let before = refund.bank_ref.as_deref();
+    match store.note_bank_ref(noted).await {
         Ok(true) => {
-            println!("Its bank reference is {}.", shown(reference));
+            let before = before.filter(|before| *before != reference);
+            let before = before.map_or_else(String::new, |before| format!("; before: {}", shown(before)));
+            println!("Its bank reference is {}{before}.", shown(reference));
             Ok(None)
         }
+        Ok(false) if let Some((seen, _)) = anew => Ok(Some(match store.refund(id).await? {
+            Some(now) if now.version != seen => changed(&now),
+            _ => format!(
+                "refund {id} has the bank reference {} by an answer of the bank, or the journal no longer says that a person noted it; such \
+                 a reference stays, so {} was not kept; nothing was changed",
+                shown(before.unwrap_or("of an answer")),
+                shown(reference)
+            ),
+        })),
         Ok(false) => Ok(Some(format!(
             "refund {id} is decided; it has the bank reference {} already, so {} was not kept",
-            shown(refund.bank_ref.as_deref().unwrap_or("of an answer")),
+            shown(before.unwrap_or("of an answer")),
             shown(reference)
         ))),
         Err(error) if error.is_taken_reference() => Ok(Some(format!(
@@ -156,6 +168,17 @@ async fn note(
         ))),
         Err(error) => Err(error),
     }
+}
+
+fn changed(refund: &Refund) -> String {
+    let Refund { id, state, version, .. } = refund;
+    format!(
+        "refund {id} has changed: it is {state} at version {version} now; look again: refundd review show {id}; nothing was changed"
+    )
+}
+
+fn over(refund: &Refund, next: State) -> String {
+    format!("refund {} is {} and cannot be made {next} by hand; nothing was changed", refund.id, refund.state)
 }
 
 fn unconfirmed(refund: &Refund) -> String {

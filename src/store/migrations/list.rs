@@ -242,4 +242,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "every_decision_names_what_it_saw",
         include_str!("../../../migrations/0083_every_decision_names_what_it_saw.sql"),
     ),
+    (
+        84,
+        "a_mistyped_reference_is_noted_anew",
+        include_str!("../../../migrations/0084_a_mistyped_reference_is_noted_anew.sql"),
+    ),
 ];

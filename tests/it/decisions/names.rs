@@ -188,3 +188,65 @@ async fn a_decision_of_succeeded_keeps_the_banks_reference_once_and_never_over_a
     let shown = text(&refundd(config.path(), &["show", "B-1"]));
     assert!(shown.starts_with("Refund 1, R-1, is succeeded"), "{shown}");
 }
+
+#[tokio::test]
+async fn a_reference_that_a_person_mistyped_is_noted_anew_and_one_of_the_bank_stays() {
+    let scratch = Scratch::with_refunds(3).await;
+    scratch.to_review("true").await;
+    scratch.sql("update refundd.refunds set bank_ref = 'B-3' where id = 3").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let note = |name: &str, reference: &str| {
+        let args = ["review", "settle", name, "--as", "succeeded", "--reason", "mistyped", "--by", "ann"];
+        let output = refundd(config.path(), &[&args[..], &["--bank-ref", reference]].concat());
+        (output.status.code(), text(&output))
+    };
+    let reference = async |id: i64| {
+        scratch.text(&format!("select bank_ref || '@' || version from refundd.refunds where id = {id}")).await
+    };
+    // The reference of refund 2.
+    assert_eq!(note("1@3", "B-2").0, Some(0));
+    for (name, words) in [
+        ("R-1", "name the version that you saw, such as 1@4; nothing was changed"),
+        ("1@3", "refund 1 has changed: it is succeeded at version 4 now"),
+    ] {
+        let (code, said) = note(name, "B-1");
+        assert!(code == Some(1) && said.contains(words), "{name}: {said}");
+    }
+    assert_eq!(reference(1).await, "B-2@4");
+    let (code, said) = note("1@4", "B-1");
+    assert!(code == Some(0) && said.contains("Its bank reference is B-1; before: B-2."), "{said}");
+    assert_eq!(reference(1).await, "B-1@5");
+    let line = "select node || ' ' || number || ' ' || message from refundd.attempts where code = 'bank_ref_noted' order by id desc limit 1";
+    assert_eq!(scratch.text(line).await, "ann 4 bank reference B-1, before B-2: mistyped");
+    let event =
+        "select concat_ws(' ', who, before ->> 'bank_ref', after ->> 'bank_ref', reason) from refundd.events
+                  where kind = 'bank_ref_noted' order by event_id desc limit 1";
+    assert_eq!(scratch.text(event).await, "ann B-2 B-1 mistyped");
+    // Two people who saw the same version do not undo each other's correction.
+    let (code, said) = note("1@4", "B-9");
+    assert!(code == Some(1) && said.contains("refund 1 has changed"), "{said}");
+    // Refund 2 can have its reference now, and keeps it.
+    assert_eq!(note("2@3", "B-2").0, Some(0));
+    let (code, said) = note("1@5", "B-2");
+    assert!(
+        code == Some(1) && said.contains("another refund of its channel has the bank reference B-2"),
+        "{said}"
+    );
+
+    let stays = |name: &str| {
+        let (code, said) = note(name, "B-9");
+        assert!(code == Some(1) && said.contains("by an answer of the bank"), "{name}: {said}");
+        assert!(said.contains("B-9 was not kept; nothing was changed"), "{name}: {said}");
+    };
+    assert_eq!(note("3@3", "B-3").0, Some(0));
+    stays("3@4");
+    // A late answer of the bank names what a person noted.
+    scratch
+        .sql(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, status, code, message)
+             values (1, 'acme', 'send', 1, 1, 'a#1', now(), 'succeeded', 200, 'succeeded', 'HTTP 200; bank reference B-1')",
+        )
+        .await;
+    stays("1@6");
+    assert_eq!((reference(1).await, reference(3).await), ("B-1@6".to_owned(), "B-3@4".to_owned()));
+}
