@@ -23,7 +23,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin refundd
 COPY --from=build /usr/local/bin/refundd /usr/bin/refundd
-COPY config/alarms.yml config/node-role.sql config/producer-role.sql config/redis.acl /usr/share/refundd/
+COPY config/alarms.yml config/node-role.sql config/producer-role.sql config/reader-role.sql config/redis.acl /usr/share/refundd/
 ENV REFUNDD_CONFIG=/etc/refundd/refundd.toml MALLOC_ARENA_MAX=2
 USER 10001:10001
 STOPSIGNAL SIGTERM

@@ -263,7 +263,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
             moving::moving(args, &postgres, config.as_ref()).await
         }
         Command::Review(args) => review::review(&args, &store(&postgres()?).await?).await,
-        Command::Prove(args) => prove::prove(args, &load()?).await,
+        Command::Prove(args) => prove::prove(args, file.as_ref()).await,
         Command::Token(args) => token::token(&args),
         Command::Completions(args) => completions::completions(&args, tree()),
         Command::Man(args) => completions::man(&args, tree()),

@@ -5,16 +5,17 @@
 
 mod journal;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 
 use super::progress::ProgressDisplay;
-use crate::config::Config;
+use crate::config::Postgres;
 use crate::limit_proof::{Verdict, limits_of, prove_one, report};
 use crate::prove::{Period, When};
 use crate::refund::text::shown_json;
-use crate::store::Provable;
+use crate::store::{Provable, Replayed, Store};
 
 const AFTER_HELP: &str = "\
 TIME is RFC 3339 (2026-03-29T12:00:00Z), a span back from now (\"90m\", \"2h 30m\", \"7d\"), or \"now\".
@@ -72,15 +73,14 @@ struct Target {
     journal: Option<Option<String>>,
 }
 
-pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCode> {
-    let store = super::store(&config.postgres).await?;
-    let replayed = store.replayed().await?;
-    if let Some(standby) = &replayed {
-        eprintln!("refundd: {standby}; nothing later is proven here");
-    }
+pub(super) async fn prove(args: Args, file: Option<&PathBuf>) -> anyhow::Result<ExitCode> {
+    // Somebody who checks the journal may have no secret of the other sections.
     if let Some(channel) = &args.target.journal {
+        let (store, replayed) = open(&super::load_postgres(file)?).await?;
         return journal::prove(&store, replayed, channel.as_deref(), &args.heads, args.json).await;
     }
+    let config = super::load(file)?;
+    let (store, _) = open(&config.postgres).await?;
     let now = store.now().await?;
     let clocks = config.redis.clock_tolerance;
     let period = Period::between(args.from, args.to, now, clocks)
@@ -105,6 +105,16 @@ pub(super) async fn prove(args: Args, config: &Config) -> anyhow::Result<ExitCod
     }
     let all_kept = all.iter().all(|proved| proved.verdict() == Verdict::Kept);
     Ok(if all_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The database, and how far it has come if it is a standby.
+async fn open(postgres: &Postgres) -> anyhow::Result<(Store, Option<Replayed>)> {
+    let store = super::store(postgres).await?;
+    let replayed = store.replayed().await?;
+    if let Some(standby) = &replayed {
+        eprintln!("refundd: {standby}; nothing later is proven here");
+    }
+    Ok((store, replayed))
 }
 
 /// The limits that the command line names, by channel or directly.

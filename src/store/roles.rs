@@ -48,7 +48,7 @@ const OTHER_ROLES: &str = "
                    join pg_database d on d.datname <> current_database() and d.datallowconn
                     and exists (select from pg_shdepend s
                                  where s.dbid = d.oid and s.refclassid = 'pg_authid'::regclass and s.refobjid = g.oid and s.deptype = 'a')
-                  where g.rolname in ('refundd_node', 'refundd_producer') and r.rolcanlogin and not r.rolsuper
+                  where g.rolname in ('refundd_node', 'refundd_producer', 'refundd_reader') and r.rolcanlogin and not r.rolsuper
                     and has_database_privilege(r.oid, current_database(), 'connect') and has_database_privilege(r.oid, d.oid, 'connect')
                     and not pg_has_role(r.oid, (select n.nspowner from pg_namespace n where n.nspname = 'refundd'), 'member')
                   group by d.datname

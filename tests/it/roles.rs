@@ -1,6 +1,7 @@
 //! Who may do what in the database: producers, and nodes that do not own the schema.
 
 mod migrating;
+mod reading;
 mod scripts;
 
 use std::time::Duration;

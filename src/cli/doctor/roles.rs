@@ -57,8 +57,8 @@ fn elsewhere(databases: &[String]) -> Finding {
             "roles may connect here and to another database with refundd's rights: {}",
             databases.join(", ")
         ),
-        "refundd_node and refundd_producer belong to the whole server, and every role may connect to a new database: a stolen password \
-         of one installation opens the other",
+        "refundd_node, refundd_producer and refundd_reader belong to the whole server, and every role may connect to a new database: a \
+         stolen password of one installation opens the other",
         "as the owner of each database: `grant connect on database NAME to ROLE` for all that use it, also for programs other than \
          refundd, and then `revoke connect on database NAME from public`; or leave it if both may use one another",
     )

@@ -11,7 +11,7 @@ use crate::harness::Scratch;
 use crate::harness::servers::SERVERS;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-const SCRIPTS: [&str; 2] = ["node-role.sql", "producer-role.sql"];
+const SCRIPTS: [&str; 3] = ["node-role.sql", "producer-role.sql", "reader-role.sql"];
 
 /// Runs a script for psql, whose own commands start with a backslash; the rest is SQL.
 async fn run_script(connection: &mut PgConnection, script: &str) {
@@ -22,12 +22,21 @@ async fn run_script(connection: &mut PgConnection, script: &str) {
 /// Roles belong to the whole server, so one test makes them at a time.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Makes the role of producers, as config/producer-role.sql says; the script may be run again.
-pub async fn make_producers(owner: &mut PgConnection) {
+async fn make_role(owner: &mut PgConnection, script: &str) {
     let _alone = ALONE.lock().await;
     for _ in 0..2 {
-        run_script(owner, include_str!("../../../config/producer-role.sql")).await;
+        run_script(owner, script).await;
     }
+}
+
+/// Makes the role of producers, as config/producer-role.sql says; the script may be run again.
+pub async fn make_producers(owner: &mut PgConnection) {
+    make_role(owner, include_str!("../../../config/producer-role.sql")).await;
+}
+
+/// Makes the role of readers, as config/reader-role.sql says.
+pub async fn make_readers(owner: &mut PgConnection) {
+    make_role(owner, include_str!("../../../config/reader-role.sql")).await;
 }
 
 /// Runs a script as people do.
@@ -69,11 +78,12 @@ fn each_script_names_the_last_migration() {
 async fn a_script_older_than_the_schema_says_so_and_changes_no_rights() {
     let scratch = Scratch::new().await;
     make_producers(&mut scratch.connect().await).await;
+    make_readers(&mut scratch.connect().await).await;
     let last = scratch.store.schema().await.unwrap().known;
     for statement in [
         "create function refundd.of_the_newer_version() returns integer language sql return 1",
         "revoke execute on function refundd.of_the_newer_version from public",
-        "grant execute on function refundd.of_the_newer_version to refundd_node, refundd_producer",
+        "grant execute on function refundd.of_the_newer_version to refundd_node, refundd_producer, refundd_reader",
         "insert into refundd.migrations (version, description, success, checksum, execution_time) values (9999, 'from the future', true, '', 0)",
     ] {
         scratch.sql(statement).await;
@@ -82,9 +92,9 @@ async fn a_script_older_than_the_schema_says_so_and_changes_no_rights() {
         let newer = format!("the schema is newer (9999) than this script ({last})");
         is_refused(&scratch, script, &[&newer, "Nothing was changed", "run the file of the newer version"]);
     }
-    let kept = "select count(*) from unnest(array['refundd_node', 'refundd_producer']) as made(role_name)
+    let kept = "select count(*) from unnest(array['refundd_node', 'refundd_producer', 'refundd_reader']) as made(role_name)
          where has_function_privilege(role_name, 'refundd.of_the_newer_version()', 'execute')";
-    assert_eq!(scratch.number(kept).await, 2);
+    assert_eq!(scratch.number(kept).await, 3);
     assert_eq!(scratch.store.lacking_rights().await.unwrap().rights, Vec::<String>::new());
 }
 
@@ -103,4 +113,23 @@ async fn a_script_newer_than_the_schema_asks_for_a_migration_first() {
     for script in SCRIPTS {
         is_refused(&scratch, script, &[&none, "Nothing was changed", "run `refundd migrate` first"]);
     }
+}
+
+#[tokio::test]
+async fn the_script_of_readers_names_rights_to_write_from_elsewhere_and_changes_nothing() {
+    let scratch = Scratch::new().await;
+    make_readers(&mut scratch.connect().await).await;
+    for (right, object, named) in [
+        ("insert", "refundd.attempts", "INSERT on table attempts"),
+        ("update (reason)", "refundd.refunds", "UPDATE on table refunds"),
+        ("execute", "function refundd.cancel", "EXECUTE on function refundd.cancel("),
+        ("usage", "sequence refundd.attempts_id_seq", "USAGE on sequence attempts_id_seq"),
+    ] {
+        scratch.sql(&format!("grant {right} on {object} to public")).await;
+        is_refused(&scratch, "reader-role.sql", &["refundd_reader may do more than it should", named]);
+        scratch.sql(&format!("revoke {right} on {object} from public")).await;
+    }
+    let reads = "select count(*) where has_table_privilege('refundd_reader', 'refundd.refunds', 'select')";
+    assert_eq!(scratch.number(reads).await, 1);
+    assert!(psql(&scratch, "reader-role.sql").status.success());
 }
