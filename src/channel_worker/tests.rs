@@ -271,6 +271,7 @@ async fn outcomes_of_256_inquiries_wait_without_a_slot_and_each_further_one_keep
             state: State::Unknown,
             epoch: 1,
             number: 1,
+            uncertain_at_us: None,
             attempts: 1,
             request_id: RequestId(uuid::Uuid::nil()),
             expected: expected(id),

@@ -58,6 +58,7 @@ fn inquiry() -> LeasedInquiry {
         state: State::Unknown,
         epoch: 1,
         number: 1,
+        uncertain_at_us: None,
         attempts: 1,
         request_id: RequestId(Uuid::nil()),
         expected: expected(),

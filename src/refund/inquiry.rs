@@ -124,12 +124,16 @@ impl InquiryAnswer {
 #[derive(Debug, Clone)]
 pub struct LeasedInquiry {
     pub id: RefundId,
-    /// The state when the inquiry was leased. Settling requires that `state`, `epoch` and `number` are unchanged.
+    /// The state when the inquiry was leased. Settling requires that `state`, `epoch`, `number` and `uncertain_at_us` are
+    /// unchanged.
     pub state: State,
     /// The refund's lease epoch when the inquiry was leased.
     pub epoch: i64,
     /// The number of this inquiry among all inquiries about the refund.
     pub number: i32,
+    /// Since when the refund was uncertain, by Postgres's clock: it names the send that the inquiry is about. `None` if the bank
+    /// answered each send.
+    pub uncertain_at_us: Option<i64>,
     /// How many sends counted.
     pub attempts: u32,
     pub request_id: RequestId,

@@ -12,6 +12,7 @@ fn inquiry(state: State, uncertain_for: Duration) -> LeasedInquiry {
         state,
         epoch: 1,
         number: 1,
+        uncertain_at_us: None,
         attempts: 1,
         request_id: RequestId(uuid::Uuid::nil()),
         expected: ExpectedEcho {

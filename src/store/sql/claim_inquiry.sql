@@ -23,7 +23,7 @@ leased as (
            inquire_at = now() + :lease_us * interval '1 microsecond', inquiries = r.inquiries + 1
      where r.id = any(array(select id from covered)) and r.channel = :channel
        and r.state || '' in ('unknown', 'accepted') -- `claimable` locked the row in this state
-    returning r.id, r.state, r.lease_epoch, r.inquiries, r.attempts, r.request_id, r.refund_ref, r.amount_minor, r.currency, r.bank_ref,
+    returning r.id, r.state, r.lease_epoch, r.inquiries, (extract(epoch from r.uncertain_at) * 1000000)::bigint as uncertain_at_us, r.attempts, r.request_id, r.refund_ref, r.amount_minor, r.currency, r.bank_ref,
               (extract(epoch from least(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond') - r.uncertain_at
                                   - refundd.stepped_forward(r.uncertain_at)) * 1000000)::bigint as uncertain_us,
               -- The `due_at` of an accepted refund is the end of its patience. SHOW_OVERDUE in recover.rs measures the same age.

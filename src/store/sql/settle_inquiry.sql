@@ -1,9 +1,11 @@
 -- settle_inquiry: writes the outcome of one inquiry, and moves its refund if the refund is unchanged since the
 -- inquiry was leased. An answer that comes too late goes to the journal and moves nothing. If the journal has the
 -- inquiry already, from a try whose commit the node did not see, the journal gets no second line. The number alone does not
--- name the inquiry: after a failover that lost a claim, another inquiry has the same number.
+-- name the inquiry: after a failover that lost a claim, another inquiry has the same number. The time since which the refund is
+-- uncertain names the send that it was about.
 -- :state, :next      the states at the lease and from now on
 -- :number            of the inquiry
+-- :uncertain_at_us   since when the refund was uncertain at the lease, null if it was not
 -- :wait_us           until the refund is due, null to leave its due time
 -- :inquire_us        until the next inquiry, null for none
 -- :started_ago_us    how long ago the first byte left, null if none did
@@ -32,6 +34,8 @@ with locked as (
            settled_at = case when d.next in ('succeeded', 'failed', 'cancelled') then now() end
       from decided d
      where r.id = :id and r.state = :state and r.lease_epoch = :epoch and r.inquiries = :number
+       -- After a failover that lost the send, too, the next send and its first inquiry have all these values again.
+       and r.channel = :channel and (extract(epoch from r.uncertain_at) * 1000000)::bigint is not distinct from :uncertain_at_us::bigint
     returning r.id, r.state
 ), kept as (
     insert into refundd.attempts

@@ -1,5 +1,7 @@
 //! Inquiries are leased and settled like sends: by the store alone.
 
+mod lost;
+
 use std::time::{Duration, Instant};
 
 use refundd::limiter::{Permit, PermitNumber, Span};

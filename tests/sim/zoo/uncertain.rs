@@ -26,14 +26,26 @@ pub const ALL: &[(&str, Patch)] = &[
     ),
     (
         "an inquiry settles a refund that was sent again since",
-        &[("r.state = :state and r.lease_epoch = :epoch and r.inquiries = :number", "r.state = :state")],
+        &[
+            ("r.state = :state and r.lease_epoch = :epoch and r.inquiries = :number", "r.state = :state"),
+            (
+                "and r.channel = :channel and (extract(epoch from r.uncertain_at) * 1000000)::bigint is not distinct from :uncertain_at_us::bigint",
+                "and coalesce(:uncertain_at_us::bigint, 1) is not null",
+            ),
+        ],
     ),
     (
         "an inquiry settles a refund in any state",
-        &[(
-            "where r.id = :id and r.state = :state and r.lease_epoch = :epoch and r.inquiries = :number",
-            "where r.id = :id",
-        )],
+        &[
+            (
+                "where r.id = :id and r.state = :state and r.lease_epoch = :epoch and r.inquiries = :number",
+                "where r.id = :id",
+            ),
+            (
+                "and r.channel = :channel and (extract(epoch from r.uncertain_at) * 1000000)::bigint is not distinct from :uncertain_at_us::bigint",
+                "and coalesce(:uncertain_at_us::bigint, 1) is not null",
+            ),
+        ],
     ),
     (
         "an inquiry is leased without a permit in the ledger",
