@@ -104,9 +104,12 @@ pub fn is_verify_full(url: &str) -> bool {
 #[must_use]
 pub fn unchecked_host(url: &str) -> Option<String> {
     let options = PgConnectOptions::from_str(url.trim()).ok()?;
-    let host = options.get_host();
-    let is_socket = options.get_socket().is_some() || host.starts_with('/');
-    (!is_socket && !is_verify_full(url)).then(|| host.to_owned())
+    (!is_socket(&options) && !is_verify_full(url)).then(|| options.get_host().to_owned())
+}
+
+/// Whether the client connects to a Unix socket, where Postgres makes no TLS.
+fn is_socket(options: &PgConnectOptions) -> bool {
+    options.get_socket().is_some() || options.get_host().starts_with('/')
 }
 
 /// The certificate that a node shows to Postgres.
@@ -137,8 +140,9 @@ pub fn client_key_file(url: &str, variable: Option<String>) -> Option<PathBuf> {
 
 fn of_client(url: &str, parameter: &str, variable: Option<String>) -> Option<ShownCertificate> {
     let url = url.trim();
-    let is_clear =
-        |options: PgConnectOptions| matches!(options.get_ssl_mode(), PgSslMode::Disable | PgSslMode::Allow);
+    let is_clear = |options: PgConnectOptions| {
+        is_socket(&options) || matches!(options.get_ssl_mode(), PgSslMode::Disable | PgSslMode::Allow)
+    };
     if PgConnectOptions::from_str(url).is_ok_and(is_clear) {
         return None;
     }
@@ -243,6 +247,8 @@ mod tests {
             ("postgres://db/p?sslmode=verify-full", "b.key", Some("b.key")),
             ("postgres://db/p?sslmode=verify-full", pem, None),
             ("postgres://db/p?sslmode=disable&sslkey=a.key", "b.key", None),
+            ("postgres://u@localhost/p?host=/run/postgresql&sslkey=a.key", "b.key", None),
+            ("postgres://u@%2Frun%2Fpostgresql/p", "b.key", None),
         ] {
             assert_eq!(client_key_file(url, Some(variable.to_owned())), file.map(PathBuf::from), "{url}");
         }
