@@ -3,11 +3,9 @@
 
 use hyper::Uri;
 
-use super::config_file::require_closed_file;
 use super::field::Field;
 use super::source::Source;
 use crate::bucket::is_this_host;
-use crate::channel::Inquiry;
 
 /// What refundd shows the server at an address.
 pub(super) struct Shown {
@@ -71,9 +69,4 @@ fn require_form(source: &Source<'_>, field: &mut Field<String>, uri: &Uri, inste
     field.require(source, !user_info, || format!("must not hold a user or a password; {instead_of_user}"));
     let fragment = field.value.contains('#');
     field.require(source, !fragment, || "must not have a `#` part, since that is never sent");
-    let query = field.value.split_once('?').map_or("", |(_, query)| query);
-    // Some banks want a key there.
-    if query.split('&').any(|part| !part.is_empty() && !part.contains(Inquiry::KEY)) {
-        require_closed_file(source, field, "a query, in which a key may stand", "");
-    }
 }

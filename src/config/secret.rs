@@ -61,12 +61,8 @@ impl Address {
         if let Some(field) = &mut inline {
             field.shown_as(&mask::server_address(&field.value));
             // Also if the address comes from elsewhere: others can read the password all the same.
-            if mask::address(&field.value) != field.value {
-                let way_out = format!(
-                    ", or put the address into a file that `url_file` names, or into the systemd credential `{}`",
-                    self.credential
-                );
-                require_closed_file(source, field, "a password", &way_out);
+            if self.has_password(&field.value) {
+                require_closed_file(source, field, self.credential);
             }
         }
         let file = section.optional_text("url_file");
@@ -120,6 +116,11 @@ impl Address {
         None
     }
 
+    /// Whether an address has a password. In one that cannot be read, every part in doubt counts as one.
+    fn has_password(&self, url: &str) -> bool {
+        has_readable_password(url) || ((self.trouble)(url).is_some() && mask::address(url) != url)
+    }
+
     /// The fault of an address, as the second half of a message that quotes at most a host of the address.
     fn wrong(&self, url: &str, is_safe: bool) -> Option<String> {
         let known = self.schemes.iter().any(|scheme| url.trim().starts_with(&format!("{scheme}://")));
@@ -139,6 +140,19 @@ impl Address {
             self.way_out, self.section
         ))
     }
+}
+
+/// Whether an address has a password that is not empty, where the clients look for one.
+fn has_readable_password(url: &str) -> bool {
+    let (before, query) = url.split_once('?').unwrap_or((url, ""));
+    let rest = before.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split(['/', '#']).next().unwrap_or_default();
+    let login = authority.rsplit_once('@').map_or("", |(login, _)| login);
+    let password = login.split_once(':').map_or("", |(_, password)| password);
+    let is_password = |name: &str| matches!(name, "password" | "pass" | "sentinel_password");
+    !password.is_empty()
+        || form_urlencoded::parse(query.as_bytes())
+            .any(|(name, value)| is_password(&name) && !value.is_empty())
 }
 
 /// The address and its source if nothing is `wrong`; otherwise complains.

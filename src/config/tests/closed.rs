@@ -13,14 +13,6 @@ fn servers(postgres: &str, redis: &str) -> String {
     format!("[postgres]\nurl = \"{postgres}\"\n[redis]\nurl = \"{redis}\"\n")
 }
 
-/// A configuration whose channel has these addresses.
-fn channel(endpoint: &str, inquiry: &str) -> String {
-    format!(
-        "{SERVERS}[channel.a]\nendpoint = \"https://b.example/{endpoint}\"\nlimits = []\n\
-         inquiry = {{ url = \"https://b.example/{inquiry}\" }}\n"
-    )
-}
-
 /// What is refused of this text in a file with this mode; empty if nothing is.
 fn refused(file: &Path, text: &str, mode: u32) -> String {
     fs::write(file, text).unwrap();
@@ -38,10 +30,10 @@ fn a_configuration_file_that_others_may_read_is_refused_if_it_has_a_secret() {
             servers("postgres://localhost/p?user=refundd&password=hunter2", "redis://localhost"),
             "postgres.url",
         ),
+        (servers("postgres://refundd:%3Ahunter2@localhost/p", "redis://localhost"), "postgres.url"),
         (servers(NO_SECRET, "redis://:hunter2@localhost"), "redis.url"),
+        (servers(NO_SECRET, "redis+unix:///run/redis?user=app&pass=hunter2"), "redis.url"),
         (servers(NO_SECRET, "redis+sentinel://localhost/main?sentinel_password=hunter2"), "redis.url"),
-        (channel("?key=hunter2", "{request_id}"), "channel.a.endpoint"),
-        (channel("", "{request_id}?key=hunter2"), "channel.a.inquiry.url"),
     ];
     for (text, field) in &texts {
         for mode in [0o600, 0o640, 0o660] {
@@ -49,7 +41,8 @@ fn a_configuration_file_that_others_may_read_is_refused_if_it_has_a_secret() {
         }
         for mode in [0o644, 0o602, 0o641] {
             let said = refused(&file, text, mode);
-            let way_out = format!("its mode is {mode:04o}; run `chmod 640 {}`", file.display());
+            let named = file.display();
+            let way_out = format!("its mode is {mode:04o}; run `chgrp GROUP {named} && chmod 640 {named}`");
             assert!(said.contains(&format!("field `{field}`")) && said.contains(&way_out), "{said}");
             assert!(said.starts_with("1 fault ") && !said.contains("hunter"), "{said}");
         }
@@ -68,8 +61,33 @@ fn a_configuration_file_that_others_may_read_is_refused_if_it_has_a_secret() {
 fn a_configuration_file_without_a_secret_may_be_open() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("refundd.toml");
-    for text in [SERVERS, &channel("", "{request_id}"), &channel("refunds", "refund?id={request_id}")] {
+    let with_query = format!(
+        "{SERVERS}[channel.a]\nendpoint = \"https://b.example/?api-version=2\"\nlimits = []\n\
+         inquiry = {{ url = \"https://b.example/{{request_id}}?api-version=2\" }}\n"
+    );
+    for text in [
+        SERVERS,
+        &with_query,
+        &servers("postgres://localhost:5432/p?application_name=refundd@web1", "redis://:@localhost"),
+        &servers("postgres://refundd:@localhost/p?password=", "redis+sentinel://localhost:26379/main"),
+        &servers("postgres://localhost/p?application_name=password=x", "redis://localhost"),
+    ] {
         assert_eq!(refused(&file, text, 0o644), "", "{text}");
+    }
+}
+
+#[test]
+fn what_may_be_a_password_in_an_address_that_cannot_be_read_counts_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("refundd.toml");
+    for text in [
+        servers("postgres://refundd:hunter/2@localhost/p", "redis://localhost"),
+        servers(NO_SECRET, "redis://:hunter/2@localhost"),
+    ] {
+        let said = refused(&file, &text, 0o644);
+        assert!(said.contains("has a password") && !said.contains("hunter"), "{said}");
+        let said = refused(&file, &text, 0o640);
+        assert!(!said.is_empty() && !said.contains("has a password"), "{said}");
     }
 }
 
@@ -103,5 +121,8 @@ fn the_key_that_an_address_or_the_environment_names_for_postgres_is_its_owners_a
     fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
     assert!(parse(&in_address, "/nowhere/node.key").is_ok());
     let clear = "postgres://localhost/p?sslmode=disable";
-    assert!(parse(clear, "/nowhere/node.key").is_ok());
+    let socket = "postgres://refundd@localhost/p?host=/run/postgresql";
+    for address in [clear, socket] {
+        assert!(parse(address, "/nowhere/node.key").is_ok(), "{address}");
+    }
 }
