@@ -87,9 +87,14 @@ fn user_info(text: &str) -> String {
     }
 }
 
-/// The byte at which the value of the first parameter such as `password=` begins.
+/// The byte at which the value of the first parameter such as `password=` begins. A name with an escape, such as
+/// `%70assword`, may be one of them.
 fn first_secret_parameter(text: &str) -> Option<usize> {
     let lower = text.to_ascii_lowercase();
+    let escaped = text.match_indices(['?', '&']).find_map(|(at, _)| {
+        let end = at + text[at..].find('=')?;
+        text[at..end].contains('%').then_some(end + 1)
+    });
     SECRET_KEYS
         .iter()
         .filter_map(|key| {
@@ -99,6 +104,7 @@ fn first_secret_parameter(text: &str) -> Option<usize> {
                 lower[end + blanks..].starts_with('=').then_some(end + blanks + 1)
             })
         })
+        .chain(escaped)
         .filter(|&end| !text[end..].is_empty())
         .min()
 }
@@ -117,6 +123,7 @@ mod tests {
             ("postgres:///p?host=/tmp&password=hunter2&a=b", "postgres:///p?host=/tmp&password=****&a=b"),
             ("redis+unix:///run/redis?user=app&pass=hunter2", "redis+unix:///run/redis?user=app&pass=****"),
             ("host=db password='hunter 2' user=x", "host=db password=****"),
+            ("postgres://db/p?a=b&%70assword=hunter2&c=d", "postgres://db/p?a=b&%70assword=****&c=d"),
             ("https://bank.example:8443/refunds", "https://bank.example:8443/refunds"),
             ("postgres://refundd@db/payments", "postgres://refundd@db/payments"),
         ] {
