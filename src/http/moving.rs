@@ -8,7 +8,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use serde::Serialize;
 
-use self::order::Order;
+use self::order::MoveRequest;
 use super::named_channel::{in_path, known, no_such_channel};
 use super::{Api, Json, Problem, Who, json};
 use crate::bulk::{AT_ONCE, Bulk, BulkAction, BulkOutcome, BulkResult};
@@ -133,8 +133,13 @@ async fn exist(api: &Api, who: &Who, from: &ChannelName, to: &ChannelName) -> Re
     Ok(())
 }
 
-async fn carry_out(api: &Api, who: &Who, from: ChannelName, order: Order) -> Result<MoveResults, StoreError> {
-    let Order { to, refs, up_to, is_dry, person } = order;
+async fn carry_out(
+    api: &Api,
+    who: &Who,
+    from: ChannelName,
+    order: MoveRequest,
+) -> Result<MoveResults, StoreError> {
+    let MoveRequest { to, refs, up_to, is_dry, person } = order;
     let (from, target) = (from.to_string(), to.to_string());
     let move_order = Move { from: from.clone(), to: target, who: person.by, why: person.reason };
     let store = api.node.store.clone();

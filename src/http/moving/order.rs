@@ -14,7 +14,7 @@ const KNOWN: [&str; 8] = ["to", "refunds", "refund_refs", "all", "up_to", "dry_r
 
 /// What a request wants moved.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Order {
+pub(super) struct MoveRequest {
     pub to: ChannelName,
     /// `None` for all refunds of the channel that may go.
     pub refs: Option<Vec<NamedRef>>,
@@ -26,7 +26,11 @@ pub(super) struct Order {
 }
 
 /// Reads the body of a request; the errors name every wrong field.
-pub(super) fn read(object: &Map<String, Value>, from: &str, who: &Who) -> Result<Order, Vec<FieldError>> {
+pub(super) fn read(
+    object: &Map<String, Value>,
+    from: &str,
+    who: &Who,
+) -> Result<MoveRequest, Vec<FieldError>> {
     let mut wrong = unknown_fields(object, &KNOWN);
     let flag = |name: &str, wrong: &mut Vec<FieldError>| match object.get(name) {
         None | Some(Value::Null) => false,
@@ -62,7 +66,7 @@ pub(super) fn read(object: &Map<String, Value>, from: &str, who: &Who) -> Result
         Person { reason: String::new(), by: String::new() }
     };
     match to {
-        Some(to) if wrong.is_empty() => Ok(Order { to, refs, up_to, is_dry, person }),
+        Some(to) if wrong.is_empty() => Ok(MoveRequest { to, refs, up_to, is_dry, person }),
         _ => Err(wrong),
     }
 }
