@@ -1,7 +1,6 @@
 -- A repeated move undid somebody else's move back: it named no version of the refund, as decisions of people do.
 
 -- Nodes of the last version call it without `seen`: then a refund of any version moves, as before.
-drop function if exists refundd.move(bigint[], text, text, text, text);
 
 -- As before (migration 0058). `seen` has the version of each of `refunds` that the person saw, or null where the person named none.
 create or replace function refundd.move(refunds bigint[], from_channel text, to_channel text, why text, who text,
@@ -63,17 +62,19 @@ begin
     select * from moved;
 end $$;
 
-comment on function refundd.move is 'Moves those of these refunds from one channel to another of which no byte ever left, and which have the versions that a person saw, if one is given; each under a new request id. Writes that to the journal. Answers them.';
+revoke execute on function refundd.move(bigint[], text, text, text, text, integer[]) from public;
 
-revoke execute on function refundd.move from public;
-
--- The roles of nodes may call it, as they did before it had another parameter.
+-- The roles that may call it go on doing so.
 do $$
 declare
     role regrole;
 begin
-    for role in select distinct a.grantee::regrole from pg_catalog.pg_proc n, pg_catalog.aclexplode(n.proacl) a
-                 where n.oid = 'refundd.decide'::regproc and a.grantee not in (0, n.proowner) loop
-        execute format('grant execute on function refundd.move to %s', role);
+    for role in select a.grantee::regrole from pg_catalog.pg_proc n, pg_catalog.aclexplode(n.proacl) a
+                 where n.oid = to_regprocedure('refundd.move(bigint[], text, text, text, text)') and a.grantee not in (0, n.proowner) loop
+        execute format('grant execute on function refundd.move(bigint[], text, text, text, text, integer[]) to %s', role);
     end loop;
 end $$;
+
+drop function if exists refundd.move(bigint[], text, text, text, text);
+
+comment on function refundd.move is 'Moves those of these refunds from one channel to another of which no byte ever left, and which have the versions that a person saw, if one is given; each under a new request id. Writes that to the journal. Answers them.';

@@ -4,8 +4,6 @@
 -- A reference that the bank gave stays.
 -- A command of the last version calls the function without the last two values. For it nothing changes.
 
-drop function if exists refundd.note_bank_ref(bigint, text, text);
-
 -- As before (migration 0045), and what a person noted is replaced. The line of the first note says that it was a person's: only refunds that have
 -- succeeded get such a line, they stay succeeded, and an answer of the bank fills only an empty reference. If the line is gone with its month,
 -- nothing says who gave the reference, and it stays. A late answer with the same reference makes it the bank's: its line ends with it.
@@ -51,20 +49,19 @@ begin
     return true;
 end $$;
 
-comment on function refundd.note_bank_ref is 'Writes down the bank''s reference of a refund that has succeeded, with a line in the journal and an event. It replaces only a reference that a person noted, for a person who names the version and the reason. Answers whether the refund has this reference now.';
+revoke execute on function refundd.note_bank_ref(bigint, text, text, integer, text) from public;
 
-revoke execute on function refundd.note_bank_ref from public;
-
--- The new function has none of the old one's grants. A role of nodes may go on calling it before config/node-role.sql is run again.
+-- The roles that may call it go on doing so.
 do $$
 declare
-    kept record;
+    role regrole;
 begin
-    for kept in
-        select distinct a.grantee::regrole as role
-          from pg_catalog.pg_proc n, pg_catalog.aclexplode(n.proacl) a
-         where n.oid = 'refundd.decide'::regproc and a.grantee not in (0, n.proowner)
-    loop
-        execute format('grant execute on function refundd.note_bank_ref to %s', kept.role);
+    for role in select a.grantee::regrole from pg_catalog.pg_proc n, pg_catalog.aclexplode(n.proacl) a
+                 where n.oid = to_regprocedure('refundd.note_bank_ref(bigint, text, text)') and a.grantee not in (0, n.proowner) loop
+        execute format('grant execute on function refundd.note_bank_ref(bigint, text, text, integer, text) to %s', role);
     end loop;
 end $$;
+
+drop function if exists refundd.note_bank_ref(bigint, text, text);
+
+comment on function refundd.note_bank_ref is 'Writes down the bank''s reference of a refund that has succeeded, with a line in the journal and an event. It replaces only a reference that a person noted, for a person who names the version and the reason. Answers whether the refund has this reference now.';

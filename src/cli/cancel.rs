@@ -17,7 +17,7 @@ sends meanwhile. What comes into the channel later stays. Pause the channel firs
 run shows totals for --expect: with them, a later run changes nothing if the channel has other totals by then. A cancelled \
 refund is never sent, and its refund_ref is used up. R-123@7 also names the version of the refund that you saw: a refund with \
 another version stays, such as one that a colleague has moved since. A ref of the command line that is also another refund's id is \
-refused: write it into a file, which names no ids.
+refused: write it into a file, which names no ids and no versions.
 
 Exit codes: 0 all named refunds are cancelled now, or were before; with --channel, all that the sums count and no node sends; \
 1 a named refund stays, one of the sums still waits, the totals differ, or the command failed; 2 the command line is wrong.";
@@ -37,7 +37,7 @@ struct Named {
     /// The refs of the refunds; R-123@7 names the version that you saw, too: `refundd show` tells it
     #[arg(value_name = "REF")]
     refs: Vec<String>,
-    /// A file with one ref on each line, also with a version; - for standard input
+    /// A file with one ref on each line, and no versions; - for standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// All refunds of this channel that were never sent

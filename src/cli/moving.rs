@@ -20,7 +20,7 @@ moved: it is named with its reason. The other channel's max_backlog and max_amou
 of it may go out meanwhile. A dry run shows totals for --expect: with them, a later run changes nothing if the channel has other \
 totals by then. R-123@7 also names the version of the refund that you saw: a refund with another version stays. So a repeat of the \
 command never undoes somebody's move back, as it does without versions. A ref of the command line that is also another refund's id \
-is refused: write it into a file, which names no ids.
+is refused: write it into a file, which names no ids and no versions.
 
 Exit codes: 0 all named refunds are in the other channel now, or were before; of a whole channel, all that the sums count and no \
 node sends; 1 a named refund stays, one of the sums still waits, the totals differ, the other channel is full, or the command failed; 2 the command line is wrong.";
@@ -37,7 +37,7 @@ pub(super) struct Args {
     /// The refs of the refunds; R-123@7 names the version that you saw, too: `refundd show` tells it
     #[arg(value_name = "REF", conflicts_with = "file")]
     refs: Vec<String>,
-    /// A file with one ref on each line, also with a version; - for standard input
+    /// A file with one ref on each line, and no versions; - for standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]

@@ -22,7 +22,8 @@ pub(in crate::cli) enum Which {
 }
 
 impl Which {
-    /// Refuses texts of the command line that may be about two refunds. In a file, a line is the ref of a refund before all else.
+    /// Refuses texts of the command line that may be about two refunds. A file names refs alone, without versions: an old list
+    /// must never mean a refund that it does not name.
     pub(in crate::cli) async fn of(
         refs: Vec<String>,
         file: Option<&PathBuf>,
@@ -30,10 +31,12 @@ impl Which {
         store: &Store,
     ) -> anyhow::Result<Which> {
         Ok(match (channel, file) {
-            (_, Some(file)) => Which::Refs(each_once(with_versions(read_refs(file)?, true, store).await?)),
+            (_, Some(file)) => {
+                Which::Refs(each_once(read_refs(file)?.into_iter().map(at_any_version).collect()))
+            }
             (Some(channel), None) => Which::Channel(channel),
             (None, None) => {
-                let refs = each_once(with_versions(refs, false, store).await?);
+                let refs = each_once(with_versions(refs, store).await?);
                 let names: Vec<String> = refs.iter().map(|one| one.refund_ref.clone()).collect();
                 namesakes::refuse_several(&names, store).await?;
                 Which::Refs(refs)
@@ -43,7 +46,7 @@ impl Which {
 }
 
 /// Reads refs with the versions that a person saw, such as `R-123@7`. A ref may end so itself: the text as a whole comes first.
-async fn with_versions(texts: Vec<String>, is_file: bool, store: &Store) -> anyhow::Result<Vec<NamedRef>> {
+async fn with_versions(texts: Vec<String>, store: &Store) -> anyhow::Result<Vec<NamedRef>> {
     let mut refs = Vec::with_capacity(texts.len());
     for texts in texts.chunks(AT_ONCE) {
         let asked = texts.iter().filter_map(|text| Some([text.as_str(), split(text)?.0]));
@@ -51,7 +54,7 @@ async fn with_versions(texts: Vec<String>, is_file: bool, store: &Store) -> anyh
         let known = if asked.is_empty() { HashSet::new() } else { known(&asked, store).await? };
         for text in texts {
             refs.push(match split(text) {
-                Some((name, version)) if known.contains(text) && known.contains(name) && !is_file => bail!(
+                Some((name, version)) if known.contains(text) && known.contains(name) => bail!(
                     "`{}` is the ref of a refund, and also names version {version} of the refund `{}`. If you mean the first one, give its \
                      ref in a file, or by `--file -` on standard input. If you mean the second one, name it without a version; nothing \
                      was changed",
@@ -61,17 +64,22 @@ async fn with_versions(texts: Vec<String>, is_file: bool, store: &Store) -> anyh
                 Some((name, version)) if !known.contains(text) => {
                     NamedRef { refund_ref: name.to_owned(), seen: Some(version) }
                 }
-                _ => NamedRef { refund_ref: text.clone(), seen: None },
+                _ => at_any_version(text.clone()),
             });
         }
     }
     Ok(refs)
 }
 
-/// The ref and the version of a text such as `R-123@7`.
+/// The ref and the version of a text such as `R-123@7`. A version is written as refundd writes it.
 fn split(text: &str) -> Option<(&str, i32)> {
-    let (name, version) = text.rsplit_once('@')?;
-    Some((name, version.parse::<i32>().ok()?)).filter(|(name, version)| !name.is_empty() && *version >= 0)
+    let (name, digits) = text.rsplit_once('@')?;
+    let version = digits.parse::<i32>().ok()?;
+    (!name.is_empty() && version >= 0 && version.to_string() == digits).then_some((name, version))
+}
+
+fn at_any_version(refund_ref: String) -> NamedRef {
+    NamedRef { refund_ref, seen: None }
 }
 
 /// Those of these refs that refunds have.

@@ -70,9 +70,9 @@ async fn a_change_is_made_whole_although_nobody_reads_what_was_done() {
     let args = [
         "review",
         "settle",
-        "R-1",
-        "R-2",
-        "R-3",
+        "R-1@3",
+        "R-2@3",
+        "R-3@3",
         "--as",
         "succeeded",
         "--reason",
