@@ -1,5 +1,7 @@
 //! What became of each refund of a bulk change.
 
+use std::collections::HashMap;
+
 use crate::refund::Refund;
 use crate::store::{Stays, Waiting};
 
@@ -28,6 +30,14 @@ pub struct NamedRef {
     pub refund_ref: String,
     /// The version that the person saw; a refund with another one stays. `None` where the person names none.
     pub seen: Option<i32>,
+}
+
+impl NamedRef {
+    /// The first refund that is named with two versions, or with one and without.
+    pub fn with_two_versions(refs: &[NamedRef]) -> Option<&NamedRef> {
+        let mut first = HashMap::new();
+        refs.iter().find(|one| *first.entry(&one.refund_ref).or_insert(one.seen) != one.seen)
+    }
 }
 
 /// One refund that somebody named, or that waits in a channel.

@@ -36,7 +36,7 @@ pub(super) struct Args {
     /// The refund is not sent before this time, RFC 3339
     #[arg(long)]
     due_at: Option<String>,
-    /// The refund fails if it was never sent by this time, RFC 3339
+    /// The refund fails if it still waits at this time, RFC 3339
     #[arg(long)]
     deadline_at: Option<String>,
 }

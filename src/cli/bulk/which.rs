@@ -36,7 +36,14 @@ impl Which {
             }
             (Some(channel), None) => Which::Channel(channel),
             (None, None) => {
-                let refs = each_once(with_versions(refs, store).await?);
+                let refs = with_versions(refs, store).await?;
+                if let Some(twice) = NamedRef::with_two_versions(&refs) {
+                    bail!(
+                        "`{}` is named with two versions, or with one and without; name the one that you saw; nothing was changed",
+                        shown(&twice.refund_ref)
+                    );
+                }
+                let refs = each_once(refs);
                 let names: Vec<String> = refs.iter().map(|one| one.refund_ref.clone()).collect();
                 namesakes::refuse_several(&names, store).await?;
                 Which::Refs(refs)

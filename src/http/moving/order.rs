@@ -2,7 +2,7 @@
 //!
 //! It looks at no refund.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::bulk::{AT_ONCE, NamedRef};
 use crate::http::Who;
@@ -87,7 +87,13 @@ fn named(object: &Map<String, Value>, is_all: bool) -> Result<Option<Vec<NamedRe
                 let refund_ref = read_ref(object.get("refund_ref")?)?;
                 Some(NamedRef { refund_ref, seen: Some(read_version(object.get("version")?)?) })
             })
-            .map(Some)
+            .and_then(|refs| match NamedRef::with_two_versions(&refs) {
+                Some(twice) => {
+                    let expected = "is named with two versions; name the one that you saw";
+                    Err(FieldError::new("refunds", Some(&json!(twice.refund_ref)), expected))
+                }
+                None => Ok(Some(refs)),
+            })
         }
         (false, None, _) => {
             let what = "refund refs; or send \"all\": true";
@@ -106,8 +112,6 @@ fn read_ref(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -118,6 +122,8 @@ mod tests {
         let named = |seen| Some(vec![NamedRef { refund_ref: "R-1".to_owned(), seen }]);
         assert_eq!((order.refs, order.is_dry, order.to.as_str()), (named(None), false, "globex"));
         let refunds = json!([{ "refund_ref": "R-1", "version": 7 }]);
+        let two_versions =
+            json!([{ "refund_ref": "R-1", "version": 7 }, { "refund_ref": "R-1", "version": 8 }]);
         let seen = read(&json!({ "to": "globex", "refunds": refunds, "reason": "x", "by": "ann" })).unwrap();
         assert_eq!(seen.refs, named(Some(7)));
         let all = read(&json!({ "to": "globex", "all": true, "up_to": 0, "dry_run": true })).unwrap();
@@ -149,6 +155,7 @@ mod tests {
             (json!({ "to": "globex", "refund_refs": ["R-1"], "reason": "x" }), "by"),
             (json!({ "to": "globex", "refunds": [], "reason": "x", "by": "ann" }), "refunds"),
             (json!({ "to": "globex", "refunds": ["R-1"], "reason": "x", "by": "ann" }), "refunds[0]"),
+            (json!({ "to": "globex", "refunds": two_versions, "reason": "x", "by": "ann" }), "refunds"),
             (
                 json!({ "to": "globex", "refunds": [{ "refund_ref": "R-1" }], "reason": "x", "by": "ann" }),
                 "refunds[0]",

@@ -101,7 +101,11 @@ async fn a_repeated_command_undoes_nobodys_move_back_if_it_names_the_version_tha
         assert!(said.contains(words), "{words}: {said}");
     }
     assert_eq!(places(&scratch).await, "acme 3, globex 2, acme 1");
-    let (code, said) = run(&["R-1@3", "R-9@1"]);
+    for other in ["R-1", "R-1@1"] {
+        let (code, said) = run(&["R-1@3", other]);
+        assert!(code == Some(1) && said.contains("`R-1` is named with two versions"), "{said}");
+    }
+    let (code, said) = run(&["R-1@3", "R-9@1", "R-1@3"]);
     assert!(code == Some(0) && said.contains("2 moved\n"), "{said}");
     assert_eq!(places(&scratch).await, "globex 4, globex 2, globex 2");
 
