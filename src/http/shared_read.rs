@@ -22,8 +22,9 @@ type Value<T> = Result<Arc<T>, Problem>;
 #[derive(Debug)]
 pub(super) struct SharedRead<T> {
     last: Mutex<Option<Last<T>>>,
-    /// Values that share this lock are read one after the other.
-    one_at_a_time: Arc<tokio::sync::Mutex<()>>,
+    one_at_a_time: tokio::sync::Mutex<()>,
+    /// How long the last value stands in after its time, while a newer one cannot be read.
+    most_overdue: Duration,
 }
 
 #[derive(Debug)]
@@ -34,26 +35,33 @@ struct Last<T> {
 
 impl<T> Default for SharedRead<T> {
     fn default() -> Self {
-        SharedRead::beside(Arc::default())
+        SharedRead::overdue_at_most(Duration::MAX)
     }
 }
 
 impl<T> SharedRead<T> {
-    /// A value that is read while no other value of this lock is.
-    pub(super) fn beside(one_at_a_time: Arc<tokio::sync::Mutex<()>>) -> Self {
-        SharedRead { last: Mutex::default(), one_at_a_time }
+    /// A value that stands in for a newer one only so long after its time.
+    pub(super) fn overdue_at_most(most_overdue: Duration) -> Self {
+        SharedRead { last: Mutex::default(), one_at_a_time: tokio::sync::Mutex::default(), most_overdue }
     }
 
-    /// Whether an earlier read succeeded.
+    /// Whether an earlier read succeeded, and its value may still stand in for a newer one.
     pub(super) fn has_value(&self) -> bool {
-        self.last.locked().as_ref().is_some_and(|last| last.value.is_ok())
+        self.last().is_ok()
     }
 
-    fn last(&self) -> Option<Value<T>> {
-        self.last.locked().as_ref().map(|last| last.value.clone())
+    /// The last value, for a caller whose patience for a newer one is over.
+    ///
+    /// # Errors
+    /// When the last read failed, when there was none, or when its value is too old.
+    pub(super) fn last(&self) -> Value<T> {
+        let last = self.last.locked();
+        let last = last.as_ref().filter(|last| last.good_until.elapsed() <= self.most_overdue);
+        last.map_or_else(|| Err(still_counting()), |last| last.value.clone())
     }
 
-    fn fresh(&self) -> Option<Value<T>> {
+    /// The last value, while it needs no newer one.
+    pub(super) fn fresh(&self) -> Option<Value<T>> {
         let last = self.last.locked();
         last.as_ref().filter(|last| Instant::now() < last.good_until).map(|last| last.value.clone())
     }
@@ -64,7 +72,7 @@ impl<T: Send + Sync + 'static> SharedRead<T> {
     /// to keep a value whose read took a time.
     ///
     /// # Errors
-    /// When the read fails, or when the first one takes longer than `patience`.
+    /// When the read fails, or when it takes longer than `patience` and there is no last value, or only one that is too old.
     pub(super) async fn read<F>(
         self: &Arc<Self>,
         read: impl FnOnce() -> F + Send + 'static,
@@ -91,13 +99,13 @@ impl<T: Send + Sync + 'static> SharedRead<T> {
         });
         match timeout(patience, reading).await {
             Ok(value) => value.map_err(|_| Problem::internal())?,
-            Err(_) => self.last().unwrap_or_else(|| Err(still_counting())),
+            Err(_) => self.last(),
         }
     }
 }
 
 fn still_counting() -> Problem {
-    let detail = "the refunds are still being counted; ask again";
+    let detail = "this node still reads the figures from Postgres; ask again";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "still-counting", "Still counting", detail).retry_after(5)
 }
 
@@ -144,5 +152,19 @@ mod tests {
         go_on.notify_one();
         let patient = shared.read(|| async { Err(Problem::internal()) }, |_, _| LONG, LONG).await;
         assert_eq!(patient, Ok(Arc::new(7)), "the slow read was thrown away");
+    }
+
+    #[tokio::test]
+    async fn a_value_stands_in_for_a_newer_one_until_it_is_too_old() {
+        for (most_overdue, stands_in) in [(Duration::ZERO, false), (LONG, true)] {
+            let shared = Arc::new(SharedRead::overdue_at_most(most_overdue));
+            let first = shared.read(|| async { Ok(7) }, |_, _| Duration::ZERO, LONG).await;
+            assert_eq!(first, Ok(Arc::new(7)));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(shared.has_value(), stands_in);
+            let endless = || std::future::pending::<Result<i32, Problem>>();
+            let stale = shared.read(endless, |_, _| LONG, Duration::from_millis(1)).await;
+            assert_eq!(stale.is_ok(), stands_in, "{stale:?}");
+        }
     }
 }

@@ -46,11 +46,11 @@ pub(in crate::http) async fn show(
     let no_such_channel = || no_such_channel(name.as_str());
     let census = census.iter().find(|one| one.channel == name.as_str()).ok_or_else(no_such_channel)?;
     let suspensions = &census.suspensions;
-    let cluster = api.watch.cluster(&api.node.store).await?;
+    let cluster = api.watch.cluster(&api.node.store, &who).await?;
     let running = api.node.running();
     let limits = running.channels.iter().find(|channel| channel.name == name);
     let limits = limits.map_or(&[][..], |channel| channel.limits.as_slice());
-    let minutes = api.watch.minutes(&api.node.store, name.as_str(), limits).await?;
+    let minutes = api.watch.minutes(&api.node.store, &who, name.as_str(), limits).await?;
     let Some(mut status) = statuses(&api.node, std::iter::once(census)).pop() else {
         return Err(no_such_channel());
     };

@@ -32,7 +32,7 @@ pub(in crate::http) async fn show(
     who: Who,
     Parameters(query): Parameters<NodesQuery>,
 ) -> Result<Page, Problem> {
-    let cluster = api.watch.cluster(&api.node.store).await?;
+    let cluster = api.watch.cluster(&api.node.store, &who).await?;
     let running = api.node.running();
     // Limits of the channels that exist for the one who asks.
     let mut limits: BTreeMap<&str, (&Limit, Vec<&str>)> = BTreeMap::new();

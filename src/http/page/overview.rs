@@ -54,7 +54,7 @@ pub(in crate::http) async fn show(
         Ok(census) => census,
         Err(problem) => return show_names(&api, &who, &key, &query, &said, &problem).await,
     };
-    let cluster = api.watch.cluster(&api.node.store).await?;
+    let cluster = api.watch.cluster(&api.node.store, &who).await?;
     // Read now: who has just stopped everything wants to see that.
     let stops = api.node.store.suspensions_of(None).await?;
     let notice = notice(&api, &said, None, &stops).await?;

@@ -112,7 +112,7 @@ pub(in crate::http) async fn show(
 ) -> Result<Response, Problem> {
     let place = place(&headers, key.is_over_tls());
     let refund = refund_of(&api, &who, id).await?;
-    let read = api.watch.story(&api, &refund).await?;
+    let read = api.watch.story(&api, &who, &refund).await?;
     let about = ProposalFilter { refunds: Some(vec![id]), limit: 1, ..ProposalFilter::of(who.channels()) };
     let proposal = api.node.store.proposals(&about).await?.pop();
     let two_people = TwoPeople::read(&api).await?;

@@ -4,30 +4,32 @@
 //! for ten times as long as its read took, times the number of the channels and refunds that are watched, and for a second
 //! at least. So the reads fill at most a fifth of that connection, however many viewers there are: a tenth for the nodes, a
 //! tenth for the channels and refunds.
+//!
+//! A read goes on when its viewer hangs up. So a viewer waits for its place inside its own request: one that asks for many
+//! pages and hangs up leaves one read behind, and keeps no other viewer waiting for more than that.
+
+mod by_name;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use tokio::time::timeout;
 
+use self::by_name::ReadsByName;
 use super::super::request_places::RequestPlaces;
 use super::super::shared_read::SharedRead;
-use super::super::{Api, Problem, find};
+use super::super::{Api, Problem, Who, find};
 use super::limit_bars::{LimitBars, MINUTES};
 use crate::caller::Names;
 use crate::desk::story::Story;
 use crate::limiter::{Limit, Placement};
-use crate::lock::Lock;
 use crate::refund::{LimitName, Refund};
 use crate::store::{
     AnswerSecond, BankOfNode, Event, EventFilter, NodeRow, PermitSecond, Store, StoreError, Suspension,
 };
 
-/// The most channels whose last minutes are kept at the same time, and the most refunds.
-const MOST_KEPT: usize = 32;
-/// What nobody looked at for so long is not watched any more.
-const WATCHED: Duration = Duration::from_mins(1);
 /// The events on the page of a channel and in the story of a refund.
 pub(super) const EVENTS: u32 = 10;
 const LEAST: Duration = Duration::from_secs(1);
@@ -35,6 +37,8 @@ const MOST: Duration = Duration::from_mins(5);
 /// How long a viewer waits for the first result, and for a newer one.
 const FIRST: Duration = Duration::from_secs(10);
 const NEWER: Duration = Duration::from_millis(100);
+/// How long an older result stands in after its time. A page that goes on with it would show dead nodes as alive.
+const MOST_OVERDUE: Duration = Duration::from_secs(30);
 
 /// The nodes, and what is wrong with their banks.
 #[derive(Debug)]
@@ -83,19 +87,19 @@ pub(in crate::http) struct Watch {
     channels: ReadsByName<Minutes>,
     /// By the refund's id and version and by what suspends its channel, so that a change of them is read at once.
     stories: ReadsByName<StoryRead>,
-    one_at_a_time: Arc<tokio::sync::Mutex<()>>,
+    /// One of these reads at a time.
+    reads: RequestPlaces,
     /// Proofs may read millions of permits: one at a time.
     pub(super) proofs: RequestPlaces,
 }
 
 impl Default for Watch {
     fn default() -> Self {
-        let one_at_a_time = Arc::default();
         Watch {
-            cluster: Arc::new(SharedRead::beside(Arc::clone(&one_at_a_time))),
+            cluster: Arc::new(SharedRead::overdue_at_most(MOST_OVERDUE)),
             channels: ReadsByName::default(),
             stories: ReadsByName::default(),
-            one_at_a_time,
+            reads: RequestPlaces::new(1),
             proofs: RequestPlaces::new(1),
         }
     }
@@ -103,30 +107,33 @@ impl Default for Watch {
 
 impl Watch {
     /// The nodes, and what is wrong with their banks.
-    pub(super) async fn cluster(&self, store: &Store) -> Result<Arc<Cluster>, Problem> {
+    pub(super) async fn cluster(&self, store: &Store, who: &Who) -> Result<Arc<Cluster>, Problem> {
         let store = store.clone();
         let read = || async move { Ok(read_cluster(&store).await?) };
-        let patience = patience(self.cluster.has_value());
-        self.cluster.read(read, |_, took| rest_after(took, 1), patience).await
+        self.read(&self.cluster, who, 1, read).await
     }
 
     /// What a channel with these limits did in the last minutes.
     pub(super) async fn minutes(
         &self,
         store: &Store,
+        who: &Who,
         channel: &str,
         limits: &[Arc<Limit>],
     ) -> Result<Arc<Minutes>, Problem> {
-        let shared = self.channels.named(channel, &self.one_at_a_time);
-        let watched = self.watched();
+        let shared = self.channels.named(channel);
         let (store, channel, limits) = (store.clone(), channel.to_owned(), limits.to_vec());
-        let patience = patience(shared.has_value());
         let read = || async move { Ok(read_minutes(&store, &channel, &limits).await?) };
-        shared.read(read, move |_, took| rest_after(took, watched), patience).await
+        self.read(&shared, who, self.watched(), read).await
     }
 
     /// The story of a refund.
-    pub(super) async fn story(&self, api: &Api, refund: &Refund) -> Result<Arc<StoryRead>, Problem> {
+    pub(super) async fn story(
+        &self,
+        api: &Api,
+        who: &Who,
+        refund: &Refund,
+    ) -> Result<Arc<StoryRead>, Problem> {
         let census = find::census_for(api, refund, patience(api.census.has_value())).await;
         let suspended = if let Ok(census) = &census {
             let of_channel = census.iter().filter(|one| one.channel == refund.channel);
@@ -138,57 +145,41 @@ impl Watch {
             format!("not counted {}", key_of(stops))
         };
         let key = format!("{}@{} {suspended}", refund.id, refund.version);
-        let shared = self.stories.named(&key, &self.one_at_a_time);
-        let watched = self.watched();
+        let shared = self.stories.named(&key);
         let (api, refund) = (api.clone(), refund.clone());
-        let patience = patience(shared.has_value());
         let read = || async move { read_story(&api, refund, &census).await };
-        shared.read(read, move |_, took| rest_after(took, watched), patience).await
+        self.read(&shared, who, self.watched(), read).await
+    }
+
+    /// Reads in a place of this viewer, unless the last value is fresh.
+    async fn read<T, F>(
+        &self,
+        shared: &Arc<SharedRead<T>>,
+        who: &Who,
+        watched: usize,
+        read: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<Arc<T>, Problem>
+    where
+        T: Send + Sync + 'static,
+        F: Future<Output = Result<T, Problem>> + Send,
+    {
+        if let Some(value) = shared.fresh() {
+            return value;
+        }
+        let patience = patience(shared.has_value());
+        let began = Instant::now();
+        let Ok(place) = timeout(patience, self.reads.place(who)).await else { return shared.last() };
+        let in_place = move || async move {
+            let _place = place;
+            read().await
+        };
+        let patience = patience.saturating_sub(began.elapsed());
+        shared.read(in_place, move |_, took| rest_after(took, watched), patience).await
     }
 
     /// How many channels and refunds somebody looks at.
     fn watched(&self) -> usize {
         self.channels.watched() + self.stories.watched()
-    }
-}
-
-/// Shared reads of one kind by name. The one that was used longest ago makes room for a new one.
-#[derive(Debug)]
-struct ReadsByName<T>(Mutex<HashMap<String, Watched<T>>>);
-
-#[derive(Debug)]
-struct Watched<T> {
-    read: Arc<SharedRead<T>>,
-    used: Instant,
-}
-
-impl<T> Default for ReadsByName<T> {
-    fn default() -> Self {
-        ReadsByName(Mutex::default())
-    }
-}
-
-impl<T> ReadsByName<T> {
-    fn named(&self, name: &str, one_at_a_time: &Arc<tokio::sync::Mutex<()>>) -> Arc<SharedRead<T>> {
-        let mut all = self.0.locked();
-        if !all.contains_key(name) && all.len() >= MOST_KEPT {
-            let oldest = all.iter().min_by_key(|(_, watched)| watched.used);
-            if let Some(name) = oldest.map(|(name, _)| name.clone()) {
-                all.remove(&name);
-            }
-        }
-        let new = || Watched {
-            read: Arc::new(SharedRead::beside(Arc::clone(one_at_a_time))),
-            used: Instant::now(),
-        };
-        let watched = all.entry(name.to_owned()).or_insert_with(new);
-        watched.used = Instant::now();
-        Arc::clone(&watched.read)
-    }
-
-    /// How many of them somebody looked at lately.
-    fn watched(&self) -> usize {
-        self.0.locked().values().filter(|one| one.used.elapsed() < WATCHED).count()
     }
 }
 
@@ -275,16 +266,5 @@ mod tests {
         assert_eq!(rest_after(took, 1), Duration::from_secs(20));
         assert_eq!(rest_after(took, 10), Duration::from_secs(200));
         assert_eq!(rest_after(Duration::ZERO, 10), LEAST);
-    }
-
-    #[test]
-    fn the_channel_that_was_watched_longest_ago_makes_room() {
-        let (reads, lock) = (ReadsByName::<()>::default(), Arc::default());
-        let first = reads.named("first", &lock);
-        for nth in 0..MOST_KEPT {
-            reads.named(&format!("c{nth}"), &lock);
-        }
-        assert_eq!(reads.watched(), MOST_KEPT);
-        assert!(!Arc::ptr_eq(&first, &reads.named("first", &lock)), "the first channel was kept");
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use refundd::refund::State;
 use sqlx::Executor;
 
 use super::see;
@@ -113,5 +114,27 @@ async fn a_viewer_that_hangs_up_starts_no_second_proof_beside_the_first() {
     }
     owner.execute("rollback").await.unwrap();
     until("the place is free", async || see(&node, "/proof?channel=acme&from=1h").await.status == 200).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_viewer_that_asks_for_many_stories_and_hangs_up_leaves_one_read_behind() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 12).await;
+    until("all are sent", async || scratch.count(State::Succeeded).await == 12).await;
+    let mut owner = scratch.connect().await;
+    owner.execute("begin; lock table refundd.events in access exclusive mode").await.unwrap();
+    let hang_up = join_all((1..=12).map(async |id| {
+        let path = format!("/refunds/{id}");
+        let story = tokio::time::timeout(Duration::from_secs(1), see(&node, &path)).await;
+        assert!(story.is_err(), "{story:?}");
+    }));
+    hang_up.await;
+    // Each read waits three seconds for the lock. Behind twelve of them this page would give up.
+    let nodes = see(&node, "/nodes").await;
+    assert_eq!(nodes.status, 200, "the page waits for stories that nobody wants: {nodes:?}");
+    owner.execute("rollback").await.unwrap();
+    until("the channel is shown", async || see(&node, "/channels/acme").await.status == 200).await;
     node.stop().await;
 }
