@@ -248,3 +248,36 @@ async fn a_browser_logs_in_with_the_token_as_its_password_on_pages_alone() {
     assert_eq!(scratch.text(by).await, "desk", "the caller decided, whatever the user name is");
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_foreign_page_loads_nothing_from_a_node_and_a_link_from_elsewhere_opens_the_page() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 1).await;
+    let get = async |path: &str, [site, mode, kind]: [&str; 3]| {
+        let headers = [("sec-fetch-site", site), ("sec-fetch-mode", mode), ("sec-fetch-dest", kind)];
+        node.request_with(Method::GET, path, &headers, "").await
+    };
+    for path in ["/", "/refunds/1", "/proof?channel=acme&from=1h", "/v1/refunds/1", "/metrics", "/page.js"] {
+        for foreign in [
+            ["cross-site", "no-cors", "image"],
+            ["same-site", "no-cors", "script"],
+            ["cross-site", "navigate", "iframe"],
+        ] {
+            let refused = get(path, foreign).await;
+            assert_eq!(refused.status, 403, "{path}, {foreign:?}: {refused:?}");
+            assert!(refused.text.contains("foreign-origin"), "{path}: {refused:?}");
+        }
+        let own = get(path, ["same-origin", "no-cors", "script"]).await;
+        // What a program sends.
+        let of_program = node.request_with(Method::GET, path, &[], "").await;
+        for answer in [own, of_program] {
+            assert_eq!(answer.status, 200, "{path}: {answer:?}");
+            assert_eq!(answer.headers["cross-origin-resource-policy"], "same-origin", "{path}");
+        }
+    }
+    for path in ["/", "/refunds/1"] {
+        assert_eq!(get(path, ["cross-site", "navigate", "document"]).await.status, 200, "{path}");
+    }
+    node.stop().await;
+}
