@@ -163,8 +163,9 @@ async fn note(
             shown(reference)
         ))),
         Err(error) if error.is_taken_reference() => Ok(Some(format!(
-            "refund {id} is decided; another refund of its channel has the bank reference {0}, so it was not kept: refundd show {0}",
-            shown(reference)
+            "refund {id} {1}; another refund of its channel has the bank reference {0}, so it was not kept: refundd show {0}",
+            shown(reference),
+            if anew.is_some() { "stays as it is" } else { "is decided" }
         ))),
         Err(error) => Err(error),
     }

@@ -172,7 +172,8 @@ async fn a_decision_of_succeeded_keeps_the_banks_reference_once_and_never_over_a
     assert!(code == Some(0) && said.contains("Its bank reference is B-1."), "{said}");
     let (code, said) = settle("2@3", "succeeded", "B-1");
     assert!(
-        code == Some(1) && said.contains("another refund of its channel has the bank reference B-1"),
+        code == Some(1)
+            && said.contains("refund 2 is decided; another refund of its channel has the bank reference B-1"),
         "{said}"
     );
     let (code, said) = settle("3@3", "succeeded", "B-4");
@@ -227,7 +228,10 @@ async fn a_reference_that_a_person_mistyped_is_noted_anew_and_one_of_the_bank_st
     assert_eq!(note("2@3", "B-2").0, Some(0));
     let (code, said) = note("1@5", "B-2");
     assert!(
-        code == Some(1) && said.contains("another refund of its channel has the bank reference B-2"),
+        code == Some(1)
+            && said.contains(
+                "refund 1 stays as it is; another refund of its channel has the bank reference B-2"
+            ),
         "{said}"
     );
 
