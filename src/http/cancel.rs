@@ -3,6 +3,8 @@
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 
 use super::body::{self, BodyKind};
 use super::look::Named;
@@ -10,6 +12,7 @@ use super::person::read_version;
 use super::who::of_a_person;
 use super::{Api, Json, Problem, Who, json};
 use crate::bucket::Bucket;
+use crate::caller::scope::CallerScope;
 use crate::logs::chain;
 use crate::refund::draft::FieldError;
 use crate::refund::{ChannelName, Refund, RefundId, State as RefundState};
@@ -29,6 +32,15 @@ pub(super) struct Cancellation {
     pub canceller: Canceller,
 }
 
+/// A cancelled refund, for a caller that may not look at refunds. Otherwise it would read the refunds of others by cancelling one
+/// id after the other: a refund that is cancelled already is answered as well.
+#[derive(Debug, Serialize)]
+struct CancelledRefund {
+    id: RefundId,
+    state: RefundState,
+    version: i32,
+}
+
 /// Takes the id of a refund that has ended out of its bucket, in the background. A failure does no harm.
 fn withdraw(bucket: Bucket, channel: ChannelName, id: RefundId) {
     tokio::spawn(async move {
@@ -45,7 +57,7 @@ pub(super) async fn cancel(
     who: Who,
     Named(id): Named,
     request: Request,
-) -> Result<Json<Refund>, Problem> {
+) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     // A form on a web page always has a content type, and never that of JSON.
     if head.headers.contains_key(CONTENT_TYPE) {
@@ -53,7 +65,12 @@ pub(super) async fn cancel(
     }
     let bytes = api.bodies.read(&head, body, MOST_BYTES).await?;
     let cancellation = read(&bytes, &who)?;
-    carry_out(api, &who, id, cancellation).await.map(Json)
+    let refund = carry_out(api, &who, id, cancellation).await?;
+    if who.may(CallerScope::Look) {
+        return Ok(Json(refund).into_response());
+    }
+    let Refund { id, state, version, .. } = refund;
+    Ok(Json(CancelledRefund { id, state, version }).into_response())
 }
 
 /// Cancels a refund, and answers it, also when the caller hangs up.

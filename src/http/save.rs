@@ -11,12 +11,13 @@ use axum::response::{IntoResponse, Response};
 use super::body::{self, BodyKind};
 use super::who::OrderRefused;
 use super::{Api, Json, Problem, Who};
+use crate::caller::scope::CallerScope;
 use crate::refund::draft::{
     Draft, DraftRules, FieldError, RefusedDraft, card_numbers_refused, no_such_channel,
 };
 use crate::refund::text::counted;
 use crate::refund::{ChannelName, NewRefund, Refund, RefundId, TraceParent};
-use crate::store::{Saved, StoreError};
+use crate::store::{Differences, Saved, StoreError};
 
 /// How long a caller should wait when the backlog is full. It drains at the bank's rate, so sooner is pointless.
 const FULL_RETRY_AFTER_S: u32 = 10;
@@ -59,17 +60,12 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
         }
         Saved::Same(refund) => Ok(Json(refund).into_response()),
         Saved::Conflict { id, channel: saved_in, differs } => {
-            let problem = |detail| Problem::new(StatusCode::CONFLICT, "conflict", "Conflict", detail);
-            Err(match visible(&who, id, &saved_in) {
-                Some(id) => {
-                    let detail = format!(
-                        "refund_ref `{refund_ref}` already names refund {id}, with other content: {differs}"
-                    );
-                    problem(detail).with("id", id.0).with("differs", differs.fields())
-                }
-                None => {
-                    problem(format!("refund_ref `{refund_ref}` already names a refund, with other content"))
-                }
+            let (id, why) = conflict(&who, id, &saved_in, &differs);
+            let detail = format!("refund_ref `{refund_ref}` {why}");
+            let problem = Problem::new(StatusCode::CONFLICT, "conflict", "Conflict", detail);
+            Err(match id {
+                Some(id) => problem.with("id", id.0).with("differs", differs.fields()),
+                None => problem,
             })
         }
         Saved::NoSuchChannel => Err(Problem::invalid(vec![nobody_runs(&api, &who, channel.as_str())])),
@@ -160,10 +156,20 @@ fn refused(refused: OrderRefused) -> Problem {
     }
 }
 
-/// The id of a refund in this channel, if the refund exists for the caller. All callers share the refund refs, so a ref may be
-/// taken by a refund of a channel that the caller does not have.
-pub(super) fn visible(who: &Who, id: RefundId, channel: &str) -> Option<RefundId> {
-    who.has_channel(channel).then_some(id)
+/// What a caller learns of the refund in this channel that has its ref: the id, and a message. All callers share the refund refs.
+/// So nothing is said of a refund of a channel that the caller does not have. A caller that may not look at refunds gets the
+/// names of the fields that differ, without the saved values. It keeps the id, by which people find the refund that has the ref.
+pub(super) fn conflict(
+    who: &Who,
+    id: RefundId,
+    channel: &str,
+    differs: &Differences,
+) -> (Option<RefundId>, String) {
+    if !who.has_channel(channel) {
+        return (None, "already names a refund, with other content".to_owned());
+    }
+    let said = if who.may(CallerScope::Look) { differs.to_string() } else { differs.fields().join(", ") };
+    (Some(id), format!("already names refund {id}, with other content: {said}"))
 }
 
 /// The group committer's result, or the problem to answer with.

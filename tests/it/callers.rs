@@ -10,6 +10,7 @@ mod places;
 mod refusals;
 mod reload;
 mod two_people;
+mod without_look;
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;

@@ -103,12 +103,8 @@ pub(super) fn result_of(
             if matches!(saved, Saved::Created(_)) { StatusCode::CREATED } else { StatusCode::OK }
         }
         Saved::Conflict { id, channel: saved_in, differs } => {
-            result.id = save::visible(who, *id, saved_in);
-            // Nothing is said of a refund that does not exist for the caller.
-            let message = match result.id {
-                Some(id) => format!("already names refund {id}, with other content: {differs}"),
-                None => "already names a refund, with other content".to_owned(),
-            };
+            let (id, message) = save::conflict(who, *id, saved_in, differs);
+            result.id = id;
             result.errors.push(FieldError::new("refund_ref", None, message));
             StatusCode::CONFLICT
         }
