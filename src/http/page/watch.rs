@@ -1,8 +1,9 @@
 //! What the page reads from Postgres and shares among its viewers.
 //!
-//! One such read of a node is under way at a time, so all viewers together use one connection at most. A result stays good
+//! One read of a channel or a refund is under way at a time, and one of the nodes, so all viewers together use two connections at
+//! most. The nodes stand on each page, also on the one that stops everything: they wait for no channel. A result stays good
 //! for ten times as long as its read took, times the number of the channels and refunds that are watched, and for a second
-//! at least. So the reads fill at most a fifth of that connection, however many viewers there are: a tenth for the nodes, a
+//! at least. So the reads fill at most a fifth of one connection, however many viewers there are: a tenth for the nodes, a
 //! tenth for the channels and refunds.
 //!
 //! A read goes on when its viewer hangs up. So a viewer waits for its place inside its own request: one that asks for many
@@ -87,8 +88,10 @@ pub(in crate::http) struct Watch {
     channels: ReadsByName<Minutes>,
     /// By the refund's id and version and by what suspends its channel, so that a change of them is read at once.
     stories: ReadsByName<StoryRead>,
-    /// One of these reads at a time.
-    reads: RequestPlaces,
+    /// One read of the nodes at a time.
+    of_nodes: RequestPlaces,
+    /// One read of a channel or a refund at a time.
+    of_names: RequestPlaces,
     /// Proofs may read millions of permits: one at a time.
     pub(super) proofs: RequestPlaces,
 }
@@ -99,7 +102,8 @@ impl Default for Watch {
             cluster: Arc::new(SharedRead::overdue_at_most(MOST_OVERDUE)),
             channels: ReadsByName::default(),
             stories: ReadsByName::default(),
-            reads: RequestPlaces::new(1),
+            of_nodes: RequestPlaces::new(1),
+            of_names: RequestPlaces::new(1),
             proofs: RequestPlaces::new(1),
         }
     }
@@ -110,7 +114,7 @@ impl Watch {
     pub(super) async fn cluster(&self, store: &Store, who: &Who) -> Result<Arc<Cluster>, Problem> {
         let store = store.clone();
         let read = || async move { Ok(read_cluster(&store).await?) };
-        self.read(&self.cluster, who, 1, read).await
+        read_shared(&self.cluster, &self.of_nodes, who, 1, read).await
     }
 
     /// What a channel with these limits did in the last minutes.
@@ -124,7 +128,7 @@ impl Watch {
         let shared = self.channels.named(channel);
         let (store, channel, limits) = (store.clone(), channel.to_owned(), limits.to_vec());
         let read = || async move { Ok(read_minutes(&store, &channel, &limits).await?) };
-        self.read(&shared, who, self.watched(), read).await
+        read_shared(&shared, &self.of_names, who, self.watched(), read).await
     }
 
     /// The story of a refund.
@@ -148,39 +152,39 @@ impl Watch {
         let shared = self.stories.named(&key);
         let (api, refund) = (api.clone(), refund.clone());
         let read = || async move { read_story(&api, refund, &census).await };
-        self.read(&shared, who, self.watched(), read).await
-    }
-
-    /// Reads in a place of this viewer, unless the last value is fresh.
-    async fn read<T, F>(
-        &self,
-        shared: &Arc<SharedRead<T>>,
-        who: &Who,
-        watched: usize,
-        read: impl FnOnce() -> F + Send + 'static,
-    ) -> Result<Arc<T>, Problem>
-    where
-        T: Send + Sync + 'static,
-        F: Future<Output = Result<T, Problem>> + Send,
-    {
-        if let Some(value) = shared.fresh() {
-            return value;
-        }
-        let patience = patience(shared.has_value());
-        let began = Instant::now();
-        let Ok(place) = timeout(patience, self.reads.place(who)).await else { return shared.last() };
-        let in_place = move || async move {
-            let _place = place;
-            read().await
-        };
-        let patience = patience.saturating_sub(began.elapsed());
-        shared.read(in_place, move |_, took| rest_after(took, watched), patience).await
+        read_shared(&shared, &self.of_names, who, self.watched(), read).await
     }
 
     /// How many channels and refunds somebody looks at.
     fn watched(&self) -> usize {
         self.channels.watched() + self.stories.watched()
     }
+}
+
+/// Reads in a place of this viewer, unless the last value is fresh.
+async fn read_shared<T, F>(
+    shared: &Arc<SharedRead<T>>,
+    places: &RequestPlaces,
+    who: &Who,
+    watched: usize,
+    read: impl FnOnce() -> F + Send + 'static,
+) -> Result<Arc<T>, Problem>
+where
+    T: Send + Sync + 'static,
+    F: Future<Output = Result<T, Problem>> + Send,
+{
+    if let Some(value) = shared.fresh() {
+        return value;
+    }
+    let patience = patience(shared.has_value());
+    let began = Instant::now();
+    let Ok(place) = timeout(patience, places.place(who)).await else { return shared.last() };
+    let in_place = move || async move {
+        let _place = place;
+        read().await
+    };
+    let patience = patience.saturating_sub(began.elapsed());
+    shared.read(in_place, move |_, took| rest_after(took, watched), patience).await
 }
 
 /// How long a viewer waits for a value, if an older one is there or not.
