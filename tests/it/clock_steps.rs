@@ -1,8 +1,10 @@
-//! Postgres's clock is set, for real, while something waits for a period. The judge is the bank's own ledger.
+//! Postgres's clock is set, for real, while something waits for a period, and a node's while it sends. The judge is the
+//! bank's own ledger.
 
 mod days;
 mod deadlines;
 mod leases;
+mod nodes;
 mod pauses;
 mod schedule;
 

@@ -1,12 +1,9 @@
 # Starts a server that reads the wall clock through libfaketime; the monotonic clock is left alone.
 #
-# $1  libfaketime
-# $2  the server's Unix socket: when it exists, the server is up
-# The other arguments are the server's command line.
-#
-# The file `clock` in this folder holds the offset that is added to the clock.
-library=$1 socket=$2
-shift 2
+# $1  the server's Unix socket: when it exists, the server is up
+# The other arguments are what its environment holds for libfaketime (NAME=VALUE), and the server's command line.
+socket=$1
+shift
 rm -f "$socket"
 
 # libfaketime leaves two names in /dev/shm when its process is killed. It needs them only until the server is up,
@@ -20,8 +17,4 @@ rm -f "$socket"
     rm -f "/dev/shm/faketime_shm_$$" "/dev/shm/sem.faketime_sem_$$"
 ) &
 
-# The C library is preloaded as well, so that memory comes from it. Otherwise jemalloc asks for the time while it
-# starts, libfaketime asks for memory before it answers, and each waits for the other for ever.
-exec env LD_PRELOAD="$library:libc.so.6" \
-    FAKETIME_TIMESTAMP_FILE="$PWD/clock" FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1 DONT_FAKE_MONOTONIC=1 \
-    NO_FAKE_STAT=1 "$@"
+exec env "$@"

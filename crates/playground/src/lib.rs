@@ -34,6 +34,7 @@ use std::path::PathBuf;
 
 pub use bank::{Identity, PretendBank};
 pub use certificates::Authority;
+pub use clock::Clock;
 pub use forward::{Distance, Forward, Target, Weather};
 pub use front::Front;
 pub use pgbouncer::PrivatePgBouncer;

@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use playground::Clock;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Scratch;
@@ -22,6 +23,19 @@ impl NodeProcess {
     pub fn start(scratch: &Scratch, name: &str, channels: &str) -> NodeProcess {
         let node = NodeProcess::spawn(scratch, name, channels, None);
         node.wait_for_line("HTTP on");
+        node
+    }
+
+    /// The same, under a wall clock of its own.
+    pub fn start_under(clock: &Clock, scratch: &Scratch, name: &str, channels: &str) -> NodeProcess {
+        let environment = clock.environment();
+        let environment = environment.iter().map(|(name, value)| (*name, value.as_str()));
+        let node = NodeProcess::spawn_where(scratch, name, channels, environment);
+        node.wait_for_line("HTTP on");
+        // libfaketime needs these names until the node is up, and would leave them behind.
+        for kind in ["faketime_shm_", "sem.faketime_sem_"] {
+            let _ = std::fs::remove_file(format!("/dev/shm/{kind}{}", node.pid().as_raw_nonzero()));
+        }
         node
     }
 

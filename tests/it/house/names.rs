@@ -16,7 +16,7 @@ const SHARED: &[(&str, &str)] = &[
         "Caller",
         "a caller with its rights, and the playground's caller for tests; the playground knows no refundd",
     ),
-    ("Clock", "the reading of Redis's clock, and the playground's clock of a private server"),
+    ("Clock", "the reading of Redis's clock, and the playground's clock of a private server or a node"),
     ("Cluster", "the links to a Redis Cluster, and the whole of all nodes on the page"),
     ("Sentinels", "the addresses of Sentinels, and the playground's private Sentinel servers"),
 ];
