@@ -3,6 +3,7 @@
 mod attacks;
 mod beyond_loopback;
 mod certificates;
+mod clocks;
 mod deeds;
 mod matrix;
 mod moving;
