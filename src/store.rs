@@ -75,7 +75,7 @@ use connections::Connections;
 use error::Doing;
 
 pub use address::{
-    ShownCertificate, client_certificate, client_key_file, is_verify_full, tls_parameter, trouble_of_address,
+    ClientPem, client_certificate, client_key_file, is_verify_full, tls_parameter, trouble_of_address,
     unchecked_host,
 };
 pub use cancel::{Cancelled, Canceller};

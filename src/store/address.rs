@@ -112,9 +112,9 @@ fn is_socket(options: &PgConnectOptions) -> bool {
     options.get_socket().is_some() || options.get_host().starts_with('/')
 }
 
-/// The certificate that a node shows to Postgres.
+/// Where the client of Postgres gets its certificate, or the key of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ShownCertificate {
+pub enum ClientPem {
     /// In this file, which the client reads at each connection.
     InFile(PathBuf),
     /// In the environment itself, as PEM.
@@ -124,7 +124,7 @@ pub enum ShownCertificate {
 /// The certificate that a node shows to Postgres: the one that the address names, or else the one of the variable `PGSSLCERT`.
 /// `None` if neither names one, or if the client makes no TLS with this address.
 #[must_use]
-pub fn client_certificate(url: &str, variable: Option<String>) -> Option<ShownCertificate> {
+pub fn client_certificate(url: &str, variable: Option<String>) -> Option<ClientPem> {
     of_client(url, "sslcert", variable)
 }
 
@@ -133,12 +133,13 @@ pub fn client_certificate(url: &str, variable: Option<String>) -> Option<ShownCe
 #[must_use]
 pub fn client_key_file(url: &str, variable: Option<String>) -> Option<PathBuf> {
     match of_client(url, "sslkey", variable)? {
-        ShownCertificate::InFile(file) => Some(file),
-        ShownCertificate::Pem(_) => None,
+        ClientPem::InFile(file) => Some(file),
+        ClientPem::Pem(_) => None,
     }
 }
 
-fn of_client(url: &str, parameter: &str, variable: Option<String>) -> Option<ShownCertificate> {
+/// What the address names by this parameter of the client, or else the variable.
+fn of_client(url: &str, parameter: &str, variable: Option<String>) -> Option<ClientPem> {
     let url = url.trim();
     let is_clear = |options: PgConnectOptions| {
         is_socket(&options) || matches!(options.get_ssl_mode(), PgSslMode::Disable | PgSslMode::Allow)
@@ -150,13 +151,13 @@ fn of_client(url: &str, parameter: &str, variable: Option<String>) -> Option<Sho
     let parameters = form_urlencoded::parse(query.as_bytes());
     let named = parameters.filter(|(name, _)| names_of(parameter).contains(&&**name));
     // The client uses the last one.
-    let of_address = named.last().map(|(_, file)| ShownCertificate::InFile(PathBuf::from(file.into_owned())));
+    let of_address = named.last().map(|(_, file)| ClientPem::InFile(PathBuf::from(file.into_owned())));
     of_address.or_else(|| {
         let value = variable?;
         let text = value.trim();
         // The client tells a text from a name in the same way.
         let is_pem = text.starts_with("-----BEGIN") && text.ends_with("-----");
-        Some(if is_pem { ShownCertificate::Pem(value) } else { ShownCertificate::InFile(value.into()) })
+        Some(if is_pem { ClientPem::Pem(value) } else { ClientPem::InFile(value.into()) })
     })
 }
 
@@ -215,8 +216,8 @@ mod tests {
         }
     }
 
-    fn in_file(file: &str) -> ShownCertificate {
-        ShownCertificate::InFile(PathBuf::from(file))
+    fn in_file(file: &str) -> ClientPem {
+        ClientPem::InFile(PathBuf::from(file))
     }
 
     #[test]
@@ -258,7 +259,7 @@ mod tests {
     #[test]
     fn an_address_without_a_certificate_takes_that_of_the_environment_unless_it_makes_no_tls() {
         let pem = "\n-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
-        let text = ShownCertificate::Pem(pem.to_owned());
+        let text = ClientPem::Pem(pem.to_owned());
         for (url, variable, shown) in [
             ("postgres://db/p?sslmode=verify-full", "/etc/node.pem", Some(in_file("/etc/node.pem"))),
             ("postgres://db/p?sslmode=verify-full", pem, Some(text)),

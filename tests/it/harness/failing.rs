@@ -1,6 +1,6 @@
 //! Statements that fail or wait.
 
-use super::Scratch;
+use super::{Scratch, until};
 
 /// From now on Postgres fails at each update of a refund of which `condition` is true, as with a trigger that somebody
 /// added, or a damaged page.
@@ -27,4 +27,25 @@ pub async fn wait_at(scratch: &Scratch, condition: &str) {
     scratch
         .sql(&format!("create trigger waits before update on refundd.refunds for each row when ({condition}) execute function public.waits()"))
         .await;
+}
+
+/// From now on the commit of a refund that has succeeded takes a second. A connection may be lost meanwhile, and Postgres notices
+/// that only when it answers.
+pub async fn dawdle_at_commits(scratch: &Scratch) {
+    scratch
+        .sql("create function public.dawdles() returns trigger language plpgsql as $$ begin perform pg_sleep(1); return null; end $$")
+        .await;
+    scratch
+        .sql(
+            "create constraint trigger dawdles after update on refundd.refunds deferrable initially deferred
+             for each row when (new.state = 'succeeded') execute function public.dawdles()",
+        )
+        .await;
+}
+
+/// Waits until such a commit has begun.
+pub async fn a_commit_dawdles(scratch: &Scratch) {
+    let commits =
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+    until("a commit has begun", async || scratch.number(commits).await > 0).await;
 }

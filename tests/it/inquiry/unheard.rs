@@ -7,7 +7,7 @@ use refundd::refund::State;
 use sqlx::Executor;
 
 use super::{ASKS, age, is};
-use crate::harness::failing::wait_at;
+use crate::harness::failing::{a_commit_dawdles, dawdle_at_commits, wait_at};
 use crate::harness::http::get;
 use crate::harness::servers::SERVERS;
 use crate::harness::{NodeProcess, Scratch, until};
@@ -19,14 +19,7 @@ fn too_late(id: i64) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_whose_commit_the_node_did_not_hear_of_is_not_said_to_be_late_and_one_that_is_late_is() {
     let scratch = Scratch::new().await;
-    // The commit takes a moment, in which the connection is lost. Postgres notices that only when it answers.
-    scratch.sql("create function public.dawdles() returns trigger language plpgsql as $$ begin perform pg_sleep(1); return null; end $$").await;
-    scratch
-        .sql(
-            "create constraint trigger dawdles after update on refundd.refunds deferrable initially deferred
-         for each row when (new.state = 'succeeded') execute function public.dawdles()",
-        )
-        .await;
+    dawdle_at_commits(&scratch).await;
     let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
     let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
     let text = scratch.file("a", ASKS).replace(&scratch.database_url, &around);
@@ -37,9 +30,7 @@ async fn an_answer_whose_commit_the_node_did_not_hear_of_is_not_said_to_be_late_
     scratch.insert("acme", "R-", 1).await;
     is(&scratch, State::Unknown, 1).await;
     age(&scratch, "10 seconds").await;
-    let commits =
-        "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
-    until("the answer is being committed", async || scratch.number(commits).await > 0).await;
+    a_commit_dawdles(&scratch).await;
     way.set(Weather::Closed);
     // Before that a second try would wait for the row of the first one.
     is(&scratch, State::Succeeded, 1).await;

@@ -6,6 +6,7 @@ use refundd::config::Config;
 use refundd::refund::State;
 
 use super::limited;
+use crate::harness::failing::{a_commit_dawdles, dawdle_at_commits};
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until};
 
@@ -13,23 +14,14 @@ use crate::harness::{Scratch, TestNode, until};
 #[tokio::test]
 async fn an_outcome_whose_commit_the_node_did_not_hear_of_has_one_line_in_the_journal() {
     let scratch = Scratch::new().await;
-    // The commit takes a moment, in which the connection is lost. Postgres notices that only when it answers.
-    scratch.sql("create function refundd.dawdles() returns trigger language plpgsql as $$ begin perform pg_sleep(1); return null; end $$").await;
-    scratch
-        .sql(
-            "create constraint trigger dawdles after update on refundd.refunds deferrable initially deferred
-         for each row when (new.state = 'succeeded') execute function refundd.dawdles()",
-        )
-        .await;
+    dawdle_at_commits(&scratch).await;
     let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
     let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
     let text = scratch.file("a", &limited()).replace(&scratch.database_url, &around);
     let config = Config::parse(&text, "test.toml", &|_| None).unwrap_or_else(|error| panic!("{error}"));
     let node = TestNode::run(config).await;
     scratch.insert("acme", "R-", 1).await;
-    let commits =
-        "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
-    until("the outcome is being committed", async || scratch.number(commits).await > 0).await;
+    a_commit_dawdles(&scratch).await;
     way.set(Weather::Closed);
     // Before that a second try would wait for the row of the first one.
     until("it is committed", async || scratch.count(State::Succeeded).await == 1).await;

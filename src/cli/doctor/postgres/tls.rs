@@ -12,7 +12,7 @@ use crate::certificate::first_end;
 use crate::cli::doctor::certificates;
 use crate::cli::doctor::finding::Finding;
 use crate::config::Config;
-use crate::store::{ShownCertificate, Store, client_certificate, unchecked_host};
+use crate::store::{ClientPem, Store, client_certificate, unchecked_host};
 
 const TLS: &str = "postgres.tls";
 
@@ -45,13 +45,13 @@ async fn of_server(store: &Store, soon: Duration, now: Timestamp) -> Vec<Finding
 }
 
 /// The certificate that the node shows. One in a file is read from there, as the client does at each connection.
-fn of_node(shown: &ShownCertificate, soon: Duration, now: Timestamp) -> Finding {
+fn of_node(shown: &ClientPem, soon: Duration, now: Timestamp) -> Finding {
     let (certificates, way_out) = match shown {
-        ShownCertificate::InFile(file) => (
+        ClientPem::InFile(file) => (
             CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>),
             format!("put a new certificate and its key in place of {} and its key", file.display()),
         ),
-        ShownCertificate::Pem(text) => (
+        ClientPem::Pem(text) => (
             CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>(),
             "put a new certificate into `PGSSLCERT` and its key into `PGSSLKEY`, and restart the node"
                 .to_owned(),
