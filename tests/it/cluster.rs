@@ -11,6 +11,9 @@ use crate::harness::{NodeProcess, Scratch, TestNode, within};
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// As many refunds of the channel below may be with the bank at once from one node.
+const IN_FLIGHT: i64 = 100;
+
 /// A channel whose one limit is so many permits a second.
 pub fn limited(permits: u32) -> String {
     format!(
@@ -22,7 +25,7 @@ lateness = "100ms"
 [channel.acme]
 endpoint = "http://{{bank}}/acme/refunds"
 limits = ["acme"]
-max_in_flight = 100
+max_in_flight = {IN_FLIGHT}
 timeout = "2s"
 connect_timeout = "1s"
 "#
@@ -203,9 +206,9 @@ async fn a_node_killed_under_load_loses_nothing_and_repeats_nothing() {
             && scratch.number(shown).await > 0
     })
     .await;
-    // What it wrote last may have been committed after the look above.
+    // What it wrote last may have been committed after the look above, and a claim among it.
     let shown = scratch.number(shown).await;
-    assert!(shown <= leased, "unknown is what was leased");
+    assert!(shown <= IN_FLIGHT, "{shown} unknown of {leased} seen under a lease");
     let others =
         "select count(*) from refundd.attempts where code = 'lease_lapsed' and node not like 'doomed%'";
     assert_eq!(scratch.number(others).await, 0, "the node that lives lost no lease");
