@@ -45,7 +45,7 @@ faults: servers ## Break Redis, its clock and the nodes' files under load, and l
 outages: servers ## Take each server away for 0.5 s to 10 min, from all nodes or one (LENGTHS=, ONLY=), in about 18 minutes
 	$(CARGO) bench --locked --bench outages $(if $(ONLY),-- $(ONLY))
 
-distance: servers ## Measure what a distant bank costs each limiter, over TLS (SECONDS=, ONLY="paced 1/s 60ms"), in about ten minutes
+distance: servers ## Measure what a distant bank costs each limiter, over TLS (SECONDS=, ONLY="paced 1/s 60ms", ONLY="1 20" for nodes), in about fifteen minutes
 	$(CARGO) bench --locked --bench distance
 
 judges: ## Send at exactly the limit of nginx and HAProxy and count what they refuse (SECONDS=, ONLY=), in about 22 minutes

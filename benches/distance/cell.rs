@@ -1,5 +1,6 @@
 //! The cells: an algorithm, a rate, and the way to the bank.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,20 +46,59 @@ pub const WAYS: [Way; 8] = [
     Way { name: "all", distance: far(300), hangs_up: true },
 ];
 
-/// A rate, and the number of nodes.
+/// The nearest way and the hardest one.
+const EXTREMES: [Way; 2] = [WAYS[0], WAYS[7]];
+
+/// A rate, the number of nodes, and the ways that are tried with both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     pub name: &'static str,
     pub permits: u32,
     pub per: Duration,
     pub nodes: u32,
+    pub ways: &'static [Way],
 }
 
-pub const PACES: [Pace; 3] = [
-    Pace { name: "1/s", permits: 1, per: Duration::from_secs(1), nodes: 6 },
-    Pace { name: "10/min", permits: 10, per: Duration::from_mins(1), nodes: 6 },
-    Pace { name: "50/s", permits: 50, per: Duration::from_secs(1), nodes: 3 },
+const fn one_a_second(nodes: u32, ways: &'static [Way]) -> Pace {
+    Pace { name: "1/s", permits: 1, per: Duration::from_secs(1), nodes, ways }
+}
+
+const fn ten_a_minute(nodes: u32, ways: &'static [Way]) -> Pace {
+    Pace { name: "10/min", permits: 10, per: Duration::from_mins(1), nodes, ways }
+}
+
+const fn fifty_a_second(nodes: u32, ways: &'static [Way]) -> Pace {
+    Pace { name: "50/s", permits: 50, per: Duration::from_secs(1), nodes, ways }
+}
+
+/// All rates, each with its numbers of nodes. The fewest and the most nodes have the extreme ways only, so that the
+/// whole run stays short.
+pub const PACES: [Pace; 9] = [
+    one_a_second(1, &EXTREMES),
+    one_a_second(6, &WAYS),
+    one_a_second(20, &EXTREMES),
+    ten_a_minute(1, &EXTREMES),
+    ten_a_minute(6, &WAYS),
+    ten_a_minute(20, &EXTREMES),
+    fifty_a_second(1, &EXTREMES),
+    fifty_a_second(3, &WAYS),
+    fifty_a_second(20, &EXTREMES),
 ];
+
+impl Pace {
+    fn has_all_ways(self) -> bool {
+        self.ways.len() == WAYS.len()
+    }
+
+    /// How long a cell of this rate is measured at least.
+    pub fn length(self) -> Duration {
+        Duration::from_secs(match (self.permits < 50, self.has_all_ways()) {
+            (true, _) if self.per > Duration::from_secs(1) => 200,
+            (true, _) | (false, true) => 40,
+            (false, false) => 20,
+        })
+    }
+}
 
 /// The `lateness` of all limits. It is above the jitter, and the same for near and far banks.
 pub const LATENESS: &str = "100ms";
@@ -97,13 +137,15 @@ impl Cell {
     /// The configuration of the limit and the channel.
     pub fn section(self, endpoint: &str, ca_file: &Path) -> String {
         let name = self.name();
+        // A whole burst, so that the bank's time to answer is never the limit. A bank that closes each connection
+        // needs about 2 × rate × (set-up + round trip) of them (decision 0011). One node needs all of these.
+        let bursts = if self.pace.nodes == 1 { 2 } else { 1 };
         format!(
             "{}lateness = \"{LATENESS}\"\n[channel.{name}]\nendpoint = \"{endpoint}\"\nca_file = \"{}\"\n\
              limits = [\"{name}\"]\nmax_in_flight = {}\n",
             self.rule().section(&name),
             ca_file.display(),
-            // A whole burst, so that the bank's time to answer is never the limit.
-            self.pace.permits.max(16),
+            (bursts * self.pace.permits).max(16),
         )
     }
 
@@ -135,81 +177,26 @@ impl Cell {
     pub fn search(self) -> Duration {
         (self.pace.per.mul_f64(1.25)).max(2_000 * MS)
     }
-}
 
-/// The chosen cells. A kind that no argument names is not restricted, and near banks are always measured.
-#[derive(Debug)]
-pub struct Choice {
-    arguments: Vec<String>,
-    seconds: Option<Duration>,
-}
-
-impl Choice {
-    /// Reads the arguments, `ONLY` and `SECONDS`. Fails on an unknown argument.
-    pub fn read() -> anyhow::Result<Choice> {
-        let only = std::env::var("ONLY").unwrap_or_default();
-        let args = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
-        let arguments: Vec<String> = args.chain(only.split([' ', ',']).map(str::to_owned)).collect();
-        let arguments: Vec<String> = arguments.into_iter().filter(|argument| !argument.is_empty()).collect();
-        for argument in &arguments {
-            anyhow::ensure!(
-                algorithms().any(|name| name == argument)
-                    || PACES.iter().any(|pace| pace.name == argument)
-                    || WAYS.iter().any(|way| way.name == argument),
-                "`{argument}` is no algorithm ({}), no rate ({}) and no way ({})",
-                algorithms().collect::<Vec<_>>().join(", "),
-                PACES.map(|pace| pace.name).join(", "),
-                WAYS.map(|way| way.name).join(", ")
-            );
+    /// Cells with the same key are measured at the same time, in the order of the keys. Slow cells share a group:
+    /// those with all ways, and those with the extreme ways. At 50 a second each algorithm has a group of its own,
+    /// because many nodes together keep many connections open. One node keeps few, so all algorithms share it.
+    pub fn group(self) -> (u32, &'static str) {
+        match (self.pace.permits < 50, self.pace.has_all_ways()) {
+            (true, true) => (0, ""),
+            (false, true) => (1, self.algorithm.name()),
+            (true, false) => (2, ""),
+            (false, false) if self.pace.nodes == 1 => (3, ""),
+            (false, false) => (4, self.algorithm.name()),
         }
-        let seconds = match std::env::var("SECONDS") {
-            Ok(text) => Some(Duration::from_secs(text.parse()?)),
-            Err(_) => None,
-        };
-        Ok(Choice { arguments, seconds })
-    }
-
-    pub fn is_everything(&self) -> bool {
-        self.arguments.is_empty() && self.seconds.is_none()
-    }
-
-    fn wants(&self, names: &mut dyn Iterator<Item = &'static str>, name: &str) -> bool {
-        let chosen: Vec<&str> =
-            names.filter(|known| self.arguments.iter().any(|argument| argument == known)).collect();
-        chosen.is_empty() || chosen.contains(&name)
-    }
-
-    /// How long a group is measured: 40 s, or 200 s for periods of more than a second.
-    pub fn length(&self, group: &[Cell]) -> Duration {
-        let usual = if group.iter().any(|cell| cell.pace.per > Duration::from_secs(1)) { 200 } else { 40 };
-        self.seconds.unwrap_or(Duration::from_secs(usual))
-    }
-
-    /// The chosen cells in groups that are measured one after the other: all slow cells, and each algorithm at 50/s.
-    pub fn groups(&self) -> Vec<Vec<Cell>> {
-        let mut slow = Vec::new();
-        let mut groups = Vec::new();
-        for algorithm in TestAlgorithm::ALL {
-            let mut fast = Vec::new();
-            for pace in PACES {
-                for way in WAYS {
-                    let wanted = self.wants(&mut algorithms(), algorithm.name())
-                        && self.wants(&mut PACES.iter().map(|pace| pace.name), pace.name)
-                        && (way.name == "near" || self.wants(&mut WAYS.iter().map(|way| way.name), way.name));
-                    let group = if pace.permits < 50 { &mut slow } else { &mut fast };
-                    if wanted {
-                        group.push(Cell { algorithm, pace, way });
-                    }
-                }
-            }
-            groups.push(fast);
-        }
-        groups.insert(0, slow);
-        groups.retain(|group| !group.is_empty());
-        groups
     }
 }
 
-fn algorithms() -> impl Iterator<Item = &'static str> {
-    TestAlgorithm::ALL.into_iter().map(TestAlgorithm::name)
+/// The cells by their number of nodes. Each number has a stage of its own.
+pub fn stages(cells: Vec<Cell>) -> Vec<Vec<Cell>> {
+    let mut stages: BTreeMap<u32, Vec<Cell>> = BTreeMap::new();
+    for cell in cells {
+        stages.entry(cell.pace.nodes).or_default().push(cell);
+    }
+    stages.into_values().collect()
 }

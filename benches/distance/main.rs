@@ -2,20 +2,24 @@
 //! answers come late and unevenly, or that close every connection after one answer.
 //!
 //! `cargo bench --bench distance` measures all cells, and writes `docs/distance.json` and a table into
-//! `docs/figures.md`. `ONLY="paced 1/s 60ms"` chooses cells and `SECONDS=30` shortens them. With either it only
-//! prints. It fails when a cell gets less than 95 % of the near bank's share, when a span contains more than
-//! promised, or when a refund was sent twice. The banks' own ledgers are the judge, by the kernel's dates.
+//! `docs/figures.md`. `ONLY="paced 1/s 60ms"` chooses cells, a bare number in it chooses the number of nodes, and
+//! `SECONDS=30` shortens all. With either variable it only prints. It fails when a cell gets less than 95 % of the
+//! near bank's share, when a span contains more than promised, or when a refund was sent twice. The banks' own ledgers
+//! are the judge, by the kernel's dates.
 
 mod cell;
+mod choice;
 mod run;
 mod table;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use cell::Choice;
+use choice::Choice;
+use futures_util::future::try_join_all;
 use playground::{record, section};
 use serde::Serialize;
+use tokio::sync::Barrier;
 
 /// The content of `docs/distance.json`.
 #[derive(Serialize)]
@@ -40,8 +44,13 @@ async fn main() -> anyhow::Result<ExitCode> {
         if fitting.is_empty() {
             continue;
         }
-        println!("{} cells on {} nodes for {} s", fitting.len(), fitting[0].pace.nodes, length.as_secs());
-        for one in run::run(&fitting, length).await? {
+        let stages = cell::stages(fitting);
+        for cells in &stages {
+            println!("{} cells, nodes: {}, for {} s", cells.len(), cells[0].pace.nodes, length.as_secs());
+        }
+        let ready = Barrier::new(stages.len());
+        let runs = stages.iter().map(|cells| run::run(cells, length, &ready));
+        for one in try_join_all(runs).await?.into_iter().flatten() {
             println!("{}", table::line(&one));
             measured.push(one);
         }
@@ -49,7 +58,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     println!("\n{}", table::markdown(&measured));
     let broken: Vec<_> = measured.iter().filter(|one| !one.broken().is_empty()).collect();
     for one in &broken {
-        println!("BROKEN: {}: {}", one.cell.name(), one.broken().join("; "));
+        println!("BROKEN: {}, nodes: {}: {}", one.cell.name(), one.nodes, one.broken().join("; "));
         for evidence in &one.evidence {
             println!("  {evidence}");
         }

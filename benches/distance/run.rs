@@ -1,5 +1,5 @@
-//! Measures one group of cells on one stage: a bank and a link for each way, real nodes, and a backlog that never
-//! ends.
+//! Measures cells of one number of nodes on one stage: a bank and a link for each way, real nodes, and a backlog that
+//! never ends.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,6 +18,7 @@ use playground::stage::{ANY, NodeProcess, Stage};
 use playground::{Authority, Forward, PretendBank, Target};
 use serde::Serialize;
 use sqlx::{Connection, PgConnection};
+use tokio::sync::Barrier;
 
 use crate::cell::{Cell, WAYS};
 
@@ -76,7 +77,9 @@ struct Place {
     link: Forward,
 }
 
-pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measured>> {
+/// Measures for `length` from the moment that all stages are `ready`, so that no stage starts its nodes while another
+/// one is measured.
+pub async fn run(cells: &[Cell], length: Duration, ready: &Barrier) -> anyhow::Result<Vec<Measured>> {
     let authority = Authority::new()?;
     let mut places = BTreeMap::new();
     for way in WAYS.iter().filter(|way| cells.iter().any(|cell| cell.way == **way)) {
@@ -113,6 +116,7 @@ pub async fn run(cells: &[Cell], length: Duration) -> anyhow::Result<Vec<Measure
     while cells.iter().any(|cell| silent(&cell)) && began.elapsed() < Duration::from_secs(20) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    ready.wait().await;
     tokio::time::sleep(WARM).await;
     let from_us = jiff::Timestamp::now().as_microsecond();
     tokio::time::sleep(length).await;

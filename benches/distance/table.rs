@@ -9,9 +9,11 @@ use crate::run::Measured;
 
 pub fn line(one: &Measured) -> String {
     format!(
-        "{:<15} {:<7} {:<7} {:>5} sends, share {:>6.2} %, to near {:>6.2} %, worst {:.3}, permits unused {}",
+        "{:<15} {:<7} nodes {:>2} {:<7} {:>5} sends, share {:>6.2} %, to near {:>6.2} %, worst {:.3}, \
+         permits unused {}",
         one.algorithm,
         one.rate,
+        one.nodes,
         one.way,
         one.sends,
         one.share * 100.0,
@@ -21,7 +23,7 @@ pub fn line(one: &Measured) -> String {
     )
 }
 
-/// A row for each algorithm and rate, a column for each way.
+/// A row for each algorithm, rate and number of nodes, a column for each way.
 pub fn markdown(all: &[Measured]) -> String {
     let mut table = String::from("| algorithm | rate | nodes |");
     let mut rule = String::from("| --- | --- | ---: |");
@@ -33,8 +35,10 @@ pub fn markdown(all: &[Measured]) -> String {
     for algorithm in TestAlgorithm::ALL {
         for pace in PACES {
             let of = |way: &str| {
-                all.iter()
-                    .find(|one| (one.algorithm, one.rate, one.way) == (algorithm.name(), pace.name, way))
+                all.iter().find(|one| {
+                    (one.algorithm, one.rate, one.nodes, one.way)
+                        == (algorithm.name(), pace.name, pace.nodes, way)
+                })
             };
             if of(WAYS[0].name).is_none() {
                 continue;
