@@ -247,4 +247,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "a_mistyped_reference_is_noted_anew",
         include_str!("../../../migrations/0084_a_mistyped_reference_is_noted_anew.sql"),
     ),
+    (
+        85,
+        "a_lost_inquiry_makes_a_send_uncertain",
+        include_str!("../../../migrations/0085_a_lost_inquiry_makes_a_send_uncertain.sql"),
+    ),
 ];

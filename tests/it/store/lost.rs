@@ -43,6 +43,16 @@ async fn write_late(scratch: &Scratch, late: Settled) {
     assert!(scratch.store.settle("a", &[late], false).await.unwrap().is_empty());
 }
 
+/// The node that asked the bank about the lost send, when the row was `unknown`, writes the answer.
+async fn write_late_inquiry(scratch: &Scratch, node: &str, outcome: &str) {
+    scratch
+        .sql(&format!(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, outcome, code, message)
+             values (1, 'acme', 'inquiry', 1, 1, '{node}', now(), '{outcome}', 'unmapped', 'test')"
+        ))
+        .await;
+}
+
 async fn settle_next(scratch: &Scratch, next: &Claimed, outcome: Outcome) {
     let settled = [settled(next, outcome)];
     assert_eq!(scratch.store.settle("b", &settled, false).await.unwrap(), [RefundId(1)]);
@@ -90,6 +100,23 @@ async fn what_comes_of_the_next_send_says_nothing_about_the_send_of_a_lost_claim
         write_late(&scratch, settled(&lost, Outcome::Unknown)).await;
         assert_eq!(scratch.count(State::Sending).await, 1);
         assert_eq!(uncertain(&scratch).await, 1);
+        let over =
+            if is_sent { settled(&next, Outcome::Rejected) } else { unsent(&next, Outcome::HandedBack) };
+        assert_eq!(scratch.store.settle("b", &[over], false).await.unwrap(), [RefundId(1)]);
+        assert_eq!(scratch.text(ROW).await, "review claim_lost", "sent: {is_sent}");
+        assert_eq!(uncertain(&scratch).await, 1, "sent: {is_sent}");
+    }
+}
+
+#[tokio::test]
+async fn what_comes_of_the_next_send_says_nothing_about_a_lost_send_of_which_only_the_inquiry_is_left() {
+    for is_sent in [true, false] {
+        let (scratch, _, next) = lost_and_next().await;
+        write_late_inquiry(&scratch, "a", "unknown").await;
+        assert_eq!(scratch.text(EVENTS).await, "sending");
+        let reason = "select reason from refundd.events where kind = 'late_answer_differs'";
+        let doubt = "unless a failover of Postgres lost only what came of this send";
+        assert!(scratch.text(reason).await.ends_with(doubt));
         let over =
             if is_sent { settled(&next, Outcome::Rejected) } else { unsent(&next, Outcome::HandedBack) };
         assert_eq!(scratch.store.settle("b", &[over], false).await.unwrap(), [RefundId(1)]);
@@ -180,6 +207,21 @@ async fn a_refund_goes_to_a_person_also_if_the_next_claim_is_over_before_the_lin
         write_late(&scratch, settled(&lost, Outcome::Unknown)).await;
         assert_eq!(scratch.text(ROW).await, "review claim_lost", "{state:?}");
     }
+
+    // Also if only an inquiry about the lost send is left, of the process that made the next one.
+    for (outcome, said, row) in [
+        (Outcome::NotExecuted, "unknown", "review claim_lost"),
+        (Outcome::Rejected, "unknown", "review claim_lost"),
+        (Outcome::NotExecuted, "succeeded", "review said_paid"),
+        (Outcome::Succeeded, "unknown", "succeeded"),
+        (Outcome::Succeeded, "succeeded", "succeeded"),
+    ] {
+        let (scratch, _, next) = lost_and_next().await;
+        settle_next(&scratch, &next, outcome).await;
+        write_late_inquiry(&scratch, "b", said).await;
+        assert_eq!(scratch.text(ROW).await, row);
+        assert_eq!(scratch.text(EVENTS).await, if row == "succeeded" { row } else { "" });
+    }
 }
 
 #[tokio::test]
@@ -242,6 +284,8 @@ async fn a_late_line_of_a_claim_that_nobody_lost_raises_the_version_alone() {
 
     let second = claim(&scratch, "b", &[unlimited(1)]).await;
     write_late(&scratch, settled(&first, Outcome::Rejected)).await;
+    write_late_inquiry(&scratch, "a", "unknown").await;
+    assert_eq!(uncertain(&scratch).await, 0);
     let over = settled(&second, Outcome::HandedBack);
     assert_eq!(scratch.store.settle("b", &[over], false).await.unwrap(), [RefundId(1)]);
     assert_eq!(scratch.count(State::Ready).await, 1);
