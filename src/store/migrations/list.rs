@@ -252,4 +252,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "a_lost_inquiry_makes_a_send_uncertain",
         include_str!("../../../migrations/0085_a_lost_inquiry_makes_a_send_uncertain.sql"),
     ),
+    (
+        86,
+        "every_named_version_counts",
+        include_str!("../../../migrations/0086_every_named_version_counts.sql"),
+    ),
 ];

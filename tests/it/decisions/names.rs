@@ -206,27 +206,30 @@ async fn a_reference_that_a_person_mistyped_is_noted_anew_and_one_of_the_bank_st
     };
     // The reference of refund 2.
     assert_eq!(note("1@3", "B-2").0, Some(0));
-    let (code, said) = note("1@3", "B-1");
-    assert!(
-        code == Some(1) && said.contains("refund 1 has changed: it is succeeded at version 4 now"),
-        "{said}"
-    );
-    assert_eq!(reference(1).await, "B-2@4");
-    let (code, said) = note("1@4", "B-1");
+    // Who looked between the decision and its note saw version 4, and no reference.
+    for seen in ["1@3", "1@4"] {
+        let (code, said) = note(seen, "B-1");
+        assert!(
+            code == Some(1) && said.contains("refund 1 has changed: it is succeeded at version 5 now"),
+            "{seen}: {said}"
+        );
+    }
+    assert_eq!(reference(1).await, "B-2@5");
+    let (code, said) = note("1@5", "B-1");
     assert!(code == Some(0) && said.contains("Its bank reference is B-1; before: B-2."), "{said}");
-    assert_eq!(reference(1).await, "B-1@5");
+    assert_eq!(reference(1).await, "B-1@6");
     let line = "select node || ' ' || number || ' ' || message from refundd.attempts where code = 'bank_ref_noted' order by id desc limit 1";
-    assert_eq!(scratch.text(line).await, "ann 4 bank reference B-1, before B-2: mistyped");
+    assert_eq!(scratch.text(line).await, "ann 5 bank reference B-1, before B-2: mistyped");
     let event =
         "select concat_ws(' ', who, before ->> 'bank_ref', after ->> 'bank_ref', reason) from refundd.events
                   where kind = 'bank_ref_noted' order by event_id desc limit 1";
     assert_eq!(scratch.text(event).await, "ann B-2 B-1 mistyped");
     // Two people who saw the same version do not undo each other's correction.
-    let (code, said) = note("1@4", "B-9");
+    let (code, said) = note("1@5", "B-9");
     assert!(code == Some(1) && said.contains("refund 1 has changed"), "{said}");
     // Refund 2 can have its reference now, and keeps it.
     assert_eq!(note("2@3", "B-2").0, Some(0));
-    let (code, said) = note("1@5", "B-2");
+    let (code, said) = note("1@6", "B-2");
     assert!(
         code == Some(1)
             && said.contains(
@@ -249,6 +252,6 @@ async fn a_reference_that_a_person_mistyped_is_noted_anew_and_one_of_the_bank_st
              values (1, 'acme', 'send', 1, 1, 'a#1', now(), 'succeeded', 200, 'succeeded', 'HTTP 200; bank reference B-1')",
         )
         .await;
-    stays("1@6");
-    assert_eq!((reference(1).await, reference(3).await), ("B-1@6".to_owned(), "B-3@4".to_owned()));
+    stays("1@7");
+    assert_eq!((reference(1).await, reference(3).await), ("B-1@7".to_owned(), "B-3@4".to_owned()));
 }

@@ -154,3 +154,27 @@ async fn a_refund_that_moves_away_and_back_while_a_move_waits_for_it_stays() {
     assert!(stale.is_empty());
     assert_eq!(scratch.number("select count(*) from refundd.attempts where code = 'moved_out'").await, 4);
 }
+
+#[tokio::test]
+async fn a_move_whose_versions_do_not_fit_to_its_refunds_moves_nothing() {
+    let scratch = Scratch::with_refunds(2).await;
+    scratch.publish("globex").await;
+    let call = |refunds: &str, seen: &str| {
+        format!(
+            "select count(*) from refundd.move('{refunds}'::bigint[], 'acme', 'globex', 'a test', 'bob', '{seen}'::integer[])"
+        )
+    };
+    for (refunds, seen) in [
+        ("{1,2}", "{1}"),
+        ("{1,2}", "{}"),
+        ("{1}", "{1,1}"),
+        ("{1,2}", "[0:1]={1,1}"),
+        ("{1,1}", "{1,2}"),
+        ("{1,1}", "{1,null}"),
+    ] {
+        let error = scratch.sql_error(&call(refunds, seen)).await.to_string();
+        assert!(error.contains("needs one entry of its own in `seen`"), "{refunds} {seen}: {error}");
+    }
+    assert_eq!(places(&scratch).await, "acme 1, acme 1");
+    assert_eq!(scratch.number(&call("{1,2}", "{1,null}")).await, 2);
+}
