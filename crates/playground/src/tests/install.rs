@@ -93,3 +93,11 @@ fn an_old_server_that_starts_at_boot_is_not_upgraded() {
     assert_gave_up(&output, &["left alone", "6.0.16", "Redis 6.2 or newer", "first in PATH"]);
     assert_eq!(machine.calls(), "", "{output:?}");
 }
+
+#[test]
+fn what_sudo_installed_must_be_found_on_the_path_of_the_user_too() {
+    let machine = Machine::new(1000, "exit 1");
+    let output = machine.install();
+    assert_gave_up(&output, &["not where they are looked for, or are too old", "Redis 6.2"]);
+    assert!(machine.calls().contains("install-servers"), "sudo was called: {output:?}");
+}
