@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::response::Response;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
 mod minutes;
@@ -23,7 +24,7 @@ use super::overview::{forecast, pace};
 use super::parts::{Tone, badge, cell, count, foreign, head, rounded, span, state, time, whole, with_times};
 use super::pausing::{causes, pause_form};
 use super::standing::{reasons, standing_badge};
-use super::watch::{Minutes, moment, patience};
+use super::watch::{Minutes, moment, patience, unread};
 use super::{Page, Tab};
 use crate::caller::scope::CallerScope;
 use crate::desk::channel::{BindsSeen, ChannelStatus, meaning};
@@ -41,16 +42,29 @@ pub(in crate::http) async fn show(
     let name = known(&who, &in_path(name)?)?;
     let census = match api.census.now(&api, patience(api.census.has_value())).await {
         Ok(census) => census,
-        Err(problem) => return without_counts(&api, &who, &key, name.as_str(), &said, &problem).await,
+        Err(problem) => {
+            return show_controls(&api, &who, &key, name.as_str(), &said, &uncounted(&problem)).await;
+        }
     };
     let no_such_channel = || no_such_channel(name.as_str());
     let census = census.iter().find(|one| one.channel == name.as_str()).ok_or_else(no_such_channel)?;
     let suspensions = &census.suspensions;
-    let cluster = api.watch.cluster(&api.node.store, &who).await?;
+    let without_figures = async |problem: Problem| {
+        let page = show_controls(&api, &who, &key, name.as_str(), &said, &unread(&problem)).await?;
+        // An open page keeps its figures, and says since when they are not updated.
+        Ok((StatusCode::SERVICE_UNAVAILABLE, page).into_response())
+    };
+    let cluster = match api.watch.cluster(&api.node.store, &who).await {
+        Ok(cluster) => cluster,
+        Err(problem) => return without_figures(problem).await,
+    };
     let running = api.node.running();
     let limits = running.channels.iter().find(|channel| channel.name == name);
     let limits = limits.map_or(&[][..], |channel| channel.limits.as_slice());
-    let minutes = api.watch.minutes(&api.node.store, &who, name.as_str(), limits).await?;
+    let minutes = match api.watch.minutes(&api.node.store, &who, name.as_str(), limits).await {
+        Ok(minutes) => minutes,
+        Err(problem) => return without_figures(problem).await,
+    };
     let Some(mut status) = statuses(&api.node, std::iter::once(census)).pop() else {
         return Err(no_such_channel());
     };
@@ -104,14 +118,15 @@ pub(in crate::http) async fn show(
     Ok(key.keep(Page::new(Tab::Channels, format!("Channel {name}"), &who, body).every(2)))
 }
 
-/// The page while counting fails. What suspends the channel, and the forms that pause and resume it, need no counts.
-async fn without_counts(
+/// The page while its figures cannot be read. What suspends the channel, and the forms that pause and resume it, need none.
+/// `unknown` says which figures are not known, and why.
+async fn show_controls(
     api: &Api,
     who: &Who,
     key: &FormKey,
     name: &str,
     said: &Said,
-    problem: &Problem,
+    unknown: &str,
 ) -> Result<Response, Problem> {
     if !api.node.store.is_channel(name).await? {
         return Err(no_such_channel(name));
@@ -125,7 +140,7 @@ async fn without_counts(
             @if who.may(CallerScope::Operate) { div #steer data-live { (pause_form(who, key, name, pause)) } }
         }
         div #said data-live { @if let Some(notice) = &notice { (notice) } }
-        div #standing data-live { p.notice { (foreign(&uncounted(problem))) } }
+        div #standing data-live { p.notice { (foreign(unknown)) } }
         div #controls data-live { (controls(who, key, name, &suspensions)) }
         p { a href={ "/events?channel=" (name) } { "All events of the channel, also those of its refunds" } }
     };

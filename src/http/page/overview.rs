@@ -6,12 +6,14 @@ mod names;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::Response;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use self::names::show_names;
+use super::super::census::uncounted;
 use super::super::channels::statuses;
 use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
@@ -23,7 +25,7 @@ use super::parts::{PerUnit, bar, cell, clock, count, head, none, rounded, span, 
 use super::pausing::{causes, may_stop_everything, stop_form};
 use super::standing::{has_trouble, order, standing_badge};
 use super::totals::totals;
-use super::watch::{Cluster, patience};
+use super::watch::{Cluster, patience, unread};
 use super::{Page, Tab};
 use crate::desk::channel::{ChannelStatus, Drain, LimitStatus};
 use crate::refund::State as RefundState;
@@ -52,9 +54,16 @@ pub(in crate::http) async fn show(
 ) -> Result<Response, Problem> {
     let census = match api.census.now(&api, patience(api.census.has_value())).await {
         Ok(census) => census,
-        Err(problem) => return show_names(&api, &who, &key, &query, &said, &problem).await,
+        Err(problem) => return show_names(&api, &who, &key, &query, &said, &uncounted(&problem)).await,
     };
-    let cluster = api.watch.cluster(&api.node.store, &who).await?;
+    let cluster = match api.watch.cluster(&api.node.store, &who).await {
+        Ok(cluster) => cluster,
+        Err(problem) => {
+            let page = show_names(&api, &who, &key, &query, &said, &unread(&problem)).await?;
+            // An open page keeps its figures, and says since when they are not updated.
+            return Ok((StatusCode::SERVICE_UNAVAILABLE, page).into_response());
+        }
+    };
     // Read now: who has just stopped everything wants to see that.
     let stops = api.node.store.suspensions_of(None).await?;
     let notice = notice(&api, &said, None, &stops).await?;

@@ -10,6 +10,7 @@
 //! pages and hangs up leaves one read behind, and keeps no other viewer waiting for more than that.
 
 mod by_name;
+mod unread;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,6 +20,9 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 
 use self::by_name::ReadsByName;
+use self::unread::logged;
+pub(super) use self::unread::unread;
+use super::super::log_throttle::LogThrottle;
 use super::super::request_places::RequestPlaces;
 use super::super::shared_read::SharedRead;
 use super::super::{Api, Problem, Who, find};
@@ -92,6 +96,7 @@ pub(in crate::http) struct Watch {
     of_nodes: RequestPlaces,
     /// One read of a channel or a refund at a time.
     of_names: RequestPlaces,
+    failures: Arc<LogThrottle>,
     /// Proofs may read millions of permits: one at a time.
     pub(super) proofs: RequestPlaces,
 }
@@ -104,6 +109,7 @@ impl Default for Watch {
             stories: ReadsByName::default(),
             of_nodes: RequestPlaces::new(1),
             of_names: RequestPlaces::new(1),
+            failures: Arc::default(),
             proofs: RequestPlaces::new(1),
         }
     }
@@ -112,8 +118,8 @@ impl Default for Watch {
 impl Watch {
     /// The nodes, and what is wrong with their banks.
     pub(super) async fn cluster(&self, store: &Store, who: &Who) -> Result<Arc<Cluster>, Problem> {
-        let store = store.clone();
-        let read = || async move { Ok(read_cluster(&store).await?) };
+        let (store, failures) = (store.clone(), Arc::clone(&self.failures));
+        let read = || async move { logged(read_cluster(&store).await, &failures) };
         read_shared(&self.cluster, &self.of_nodes, who, 1, read).await
     }
 
@@ -126,8 +132,9 @@ impl Watch {
         limits: &[Arc<Limit>],
     ) -> Result<Arc<Minutes>, Problem> {
         let shared = self.channels.named(channel);
-        let (store, channel, limits) = (store.clone(), channel.to_owned(), limits.to_vec());
-        let read = || async move { Ok(read_minutes(&store, &channel, &limits).await?) };
+        let (store, failures) = (store.clone(), Arc::clone(&self.failures));
+        let (channel, limits) = (channel.to_owned(), limits.to_vec());
+        let read = || async move { logged(read_minutes(&store, &channel, &limits).await, &failures) };
         read_shared(&shared, &self.of_names, who, self.watched(), read).await
     }
 

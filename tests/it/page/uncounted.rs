@@ -1,4 +1,4 @@
-//! The pages while counting fails: what a person does at such a time needs no counts.
+//! The pages while counting or the read of the nodes fails: what a person does at such a time needs neither.
 
 use refundd::refund::State;
 use serde_json::json;
@@ -26,13 +26,9 @@ async fn while_counting_fails_everything_can_be_stopped_and_every_refund_is_show
         ("/refunds/1", vec!["action=\"/refunds/1/cancel\"", "acme is paused by ann", "bank closes"]),
         ("/refunds/2", vec!["a person, who decides"]),
     ] {
-        let page = see(&node, path).await;
-        assert_eq!(page.status, 200, "{path}: {page:?}");
-        for words in shown {
-            assert!(page.text.contains(words), "{path} lacks {words}: {}", page.text);
-        }
-        let is_said = page.text.contains("the counts are not known: Postgres did not count them");
-        assert_eq!(is_said, path != "/refunds/2", "{path}: {}", page.text);
+        let page = see_with(&node, path, 200, &shown).await;
+        let is_said = page.contains("the counts are not known: Postgres did not count them");
+        assert_eq!(is_said, path != "/refunds/2", "{path}: {page}");
     }
     let found = node.get("/v1/refunds/find?q=R-1").await.json();
     assert_eq!(found["story"]["expected_at"], json!(null), "{found}");
@@ -43,6 +39,37 @@ async fn while_counting_fails_everything_can_be_stopped_and_every_refund_is_show
     assert_eq!(why, "the counts are not known: Postgres did not count them", "{found}");
     scratch.sql("alter function refundd.counts_elsewhere() rename to counts").await;
     node.stop().await;
+}
+
+#[tokio::test]
+async fn while_the_nodes_cannot_be_read_everything_can_be_stopped_and_a_channel_resumed() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.pause("acme", "bank closes", "ann").await;
+    // No number of microseconds says when this node started, so the read of the nodes fails.
+    scratch
+        .sql(
+            "insert into refundd.nodes (node, version, channels, config_digest, started_at)
+             values ('b#1', '0', '{acme}', 'd', 'infinity')",
+        )
+        .await;
+    assert_ne!(see(&node, "/nodes").await.status, 200, "the nodes cannot be read");
+    let unknown = "what happened lately is not known: Postgres did not read it";
+    see_with(&node, "/", 503, &[unknown, "action=\"/pause\"", "href=\"/channels/acme\"", "is suspended"])
+        .await;
+    see_with(&node, "/channels/acme", 503, &[unknown, "action=\"/channels/acme/resume\"", "bank closes"])
+        .await;
+    node.stop().await;
+}
+
+/// The text of a page, which has all these words.
+async fn see_with(node: &TestNode, path: &str, status: u16, words: &[&str]) -> String {
+    let page = see(node, path).await;
+    assert_eq!(page.status, status, "{path}: {page:?}");
+    for part in words {
+        assert!(page.text.contains(part), "{path} lacks {part}: {}", page.text);
+    }
+    page.text
 }
 
 #[tokio::test]

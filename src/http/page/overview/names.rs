@@ -1,11 +1,10 @@
-//! The overview while counting fails: a person can still stop everything, and find the page of each channel.
+//! The overview while the counts or the nodes cannot be read: a person can still stop everything, and find the page of each channel.
 
 use std::collections::HashSet;
 
 use axum::response::Response;
 use maud::html;
 
-use super::super::super::census::uncounted;
 use super::super::super::{Api, Problem, Who};
 use super::super::form::FormKey;
 use super::super::notice::{Said, notice};
@@ -16,13 +15,14 @@ use super::super::{Page, Tab};
 use super::{OverviewQuery, everything};
 use crate::store::Suspension;
 
+/// `unknown` says which of them is not known, and why.
 pub(super) async fn show_names(
     api: &Api,
     who: &Who,
     key: &FormKey,
     query: &OverviewQuery,
     said: &Said,
-    problem: &Problem,
+    unknown: &str,
 ) -> Result<Response, Problem> {
     let now = api.census.suspended(&api.whole_node).await?;
     let stops: Vec<Suspension> =
@@ -41,7 +41,7 @@ pub(super) async fn show_names(
         div #said data-live { @if let Some(notice) = &notice { (notice) } }
         div #everything data-live { (everything(who, key, &stops)) }
         div #channels data-live {
-            p.notice { (foreign(&uncounted(problem))) }
+            p.notice { (foreign(unknown)) }
             p { "Each page of a channel has what suspends it, and pauses and resumes it." }
             @if !q.is_empty() {
                 p { "Only channels whose name contains " strong { (foreign(q)) } ". " a href="/" { "All channels" } }
