@@ -38,17 +38,22 @@ fn read(path: &Path) -> io::Result<(String, Option<u32>)> {
 }
 
 /// Complains about a field that has a password in a file to which others have rights. Its group may read it: the package
-/// lets the service's group do so. The credential is another place for the address.
-pub(super) fn require_closed_file(source: &Source<'_>, field: &mut Field<String>, credential: &str) {
+/// lets the service's group do so. The variable and the credential are other places for the address.
+pub(super) fn require_closed_file(
+    source: &Source<'_>,
+    field: &mut Field<String>,
+    variable: &str,
+    credential: &str,
+) {
     let is_open = |mode: &u32| mode & 0o007 != 0 && !source.is_credential(Path::new(source.file));
     let open = source.mode.filter(is_open);
     field.require(source, open.is_none(), || {
         let (file, mode) = (source.file, open.unwrap_or_default());
         format!(
             "has a password, and others than its owner and its group have rights to the configuration file {file}: its \
-             mode is {mode:04o}; run `chgrp GROUP {file} && chmod 640 {file}` with a group of the node's user, or, for \
-             example on a read-only mount, put the address into a file that `url_file` names, or into the systemd \
-             credential `{credential}`"
+             mode is {mode:04o}; run `chgrp GROUP {file} && chmod 640 {file}` with a group of the node's user, or move the \
+             address into a file with the mode 600 that `url_file` names; where a read-only mount sets the modes, move it into \
+             the environment variable `{variable}` or the systemd credential `{credential}`"
         )
     });
 }

@@ -62,7 +62,7 @@ impl Address {
             field.shown_as(&mask::server_address(&field.value));
             // Also if the address comes from elsewhere: others can read the password all the same.
             if self.has_password(&field.value) {
-                require_closed_file(source, field, self.credential);
+                require_closed_file(source, field, self.variable, self.credential);
             }
         }
         let file = section.optional_text("url_file");

@@ -44,6 +44,9 @@ fn a_configuration_file_that_others_may_read_is_refused_if_it_has_a_secret() {
             let named = file.display();
             let way_out = format!("its mode is {mode:04o}; run `chgrp GROUP {named} && chmod 640 {named}`");
             assert!(said.contains(&format!("field `{field}`")) && said.contains(&way_out), "{said}");
+            // A file that `url_file` names is refused with the mode of most mounts, so the variable is named for them.
+            let variable = format!("`REFUNDD_{}`", field.replace('.', "_").to_uppercase());
+            assert!(said.contains("mode 600 that `url_file`") && said.contains(&variable), "{said}");
             assert!(said.starts_with("1 fault ") && !said.contains("hunter"), "{said}");
         }
     }
