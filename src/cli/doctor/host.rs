@@ -9,6 +9,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::certificates;
 use super::finding::Finding;
+use crate::channel::{Channel, Inquiry};
 use crate::config::Config;
 use crate::http::server::Bounds;
 
@@ -20,7 +21,7 @@ const HTTP_TLS: &str = "host.http_tls";
 const SPARE_FILES: u64 = 128;
 
 pub(super) fn findings(config: &Config, path: &Path, soon: Duration, now: Timestamp) -> Vec<Finding> {
-    let mut findings = vec![mode(path)];
+    let mut findings = vec![mode(config, path)];
     if let Some(tls) = &config.http.tls {
         let way_out = "renew the file of `[http] tls`, and reload";
         findings.push(certificates::finding(
@@ -35,7 +36,7 @@ pub(super) fn findings(config: &Config, path: &Path, soon: Duration, now: Timest
     findings
 }
 
-fn mode(path: &Path) -> Finding {
+fn mode(config: &Config, path: &Path) -> Finding {
     let shown = path.display();
     let mode = match std::fs::metadata(path) {
         Ok(found) => found.mode() & 0o7777,
@@ -49,8 +50,53 @@ fn mode(path: &Path) -> Finding {
         let found = format!("others than its owner may write {shown}: its mode is {mode:04o}");
         return Finding::broken(FILES, found, why, &format!("`chmod go-w {shown}`"));
     }
-    let found = format!("the mode of {shown} is {mode:04o}, and no file of a secret is open to others");
+    // systemd guards the folder of credentials by other means than modes.
+    let is_credential =
+        std::env::var_os("CREDENTIALS_DIRECTORY").is_some_and(|folder| path.starts_with(folder));
+    if mode & 0o004 == 0 || is_credential {
+        let found = format!("the mode of {shown} is {mode:04o}, and no file of a secret is open to others");
+        return Finding::ok(FILES, found);
+    }
+    if let Some(key) = address_with_query(config) {
+        let why = "some banks want a key in the query, and every user of this machine can read it";
+        let way_out = format!(
+            "`chgrp GROUP {shown} && chmod 640 {shown}` with a group of the node's user; leave the mode if no query has a key"
+        );
+        let found =
+            format!("others may read {shown}, where `{key}` has a query: the mode of the file is {mode:04o}");
+        return Finding::warning(FILES, found, why, &way_out);
+    }
+    let found = format!(
+        "the mode of {shown} is {mode:04o}: others may read it, and no address in it has a password, or a query that may have a key"
+    );
     Finding::ok(FILES, found)
+}
+
+/// The first key whose address has a query, which refundd shows to nobody.
+fn address_with_query(config: &Config) -> Option<String> {
+    let of_notify = || {
+        let has_query = config.notify.as_ref().is_some_and(|target| target.url.query().is_some());
+        has_query.then(|| "notify.url".to_owned())
+    };
+    config.channels.values().find_map(|channel| address_of_channel_with_query(channel)).or_else(of_notify)
+}
+
+fn address_of_channel_with_query(channel: &Channel) -> Option<String> {
+    let Channel { name, endpoint, inquiry, token, .. } = channel;
+    let keys = [
+        ("endpoint", endpoint.query().is_some()),
+        ("inquiry.url", inquiry.as_ref().is_some_and(|inquiry| asks_for_more_than_the_id(&inquiry.url))),
+        ("token.url", token.as_ref().is_some_and(|token| token.url.query().is_some())),
+    ];
+    let (key, _) = keys.into_iter().find(|(_, has_query)| *has_query)?;
+    Some(format!("channel.{name}.{key}"))
+}
+
+/// Whether the query of an inquiry has more than the request id, which is no secret.
+fn asks_for_more_than_the_id(url: &str) -> bool {
+    let (_, query) = url.split_once('?').unwrap_or_default();
+    let is_id = |parameter: &str| parameter.rsplit('=').next() == Some(Inquiry::KEY);
+    !query.is_empty() && !query.split('&').all(is_id)
 }
 
 /// Whether the node may open as many files as it has connections at the most.

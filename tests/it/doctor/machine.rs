@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::{NO_POSTGRES, NO_REDIS, config, examine, examine_file, finding, is_found, is_well};
 use crate::cli::file;
 use crate::harness::certificates::Issued;
@@ -12,16 +14,40 @@ use crate::harness::certificates::Issued;
 fn a_configuration_file_that_others_may_write_or_whose_password_they_may_read_is_found() {
     let with_password = file(&config("postgres://u:word@127.0.0.1:1/p", NO_REDIS, ""));
     let without = file(&config(NO_POSTGRES, NO_REDIS, ""));
-    let with_mode = |path: &Path, mode: u32| {
-        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
-        examine_file(path, &[]).0
-    };
     is_found(&with_mode(without.path(), 0o664), "broken", "host.files", "may write");
     is_well(&with_mode(without.path(), 0o644), "host.files", "0644");
     is_well(&with_mode(with_password.path(), 0o640), "host.files", "0640");
     let report = with_mode(with_password.path(), 0o644);
     is_found(&report, "broken", "configuration", "chmod 640");
     assert!(!report.to_string().contains("word@"), "{report:#}");
+}
+
+#[test]
+fn a_configuration_file_that_others_may_read_is_found_if_the_query_of_an_address_may_have_a_key() {
+    let bank = "http://127.0.0.1:1/";
+    for (query, of_inquiry, found) in [
+        ("?key=canary", "?id={request_id}", Some("channel.acme.endpoint")),
+        ("", "?id={request_id}&key=canary", Some("channel.acme.inquiry.url")),
+        ("", "?id={request_id}", None),
+    ] {
+        let channel = format!(
+            "[channel.acme]\nendpoint = \"{bank}{query}\"\nlimits = []\ninquiry = {{ url = \"{bank}{of_inquiry}\" }}\n"
+        );
+        let file = file(&config(NO_POSTGRES, NO_REDIS, &channel));
+        is_well(&with_mode(file.path(), 0o640), "host.files", "0640");
+        let report = with_mode(file.path(), 0o644);
+        match found {
+            Some(key) => is_found(&report, "warning", "host.files", key),
+            None => is_well(&report, "host.files", "0644"),
+        }
+        assert!(!report.to_string().contains("canary"), "{report:#}");
+    }
+}
+
+/// What doctor reports of a file with this mode.
+fn with_mode(path: &Path, mode: u32) -> Value {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    examine_file(path, &[]).0
 }
 
 #[test]
