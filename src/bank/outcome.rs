@@ -41,23 +41,25 @@ pub fn read_answer<'r>(
     let says_two_things = json == Err(UnreadBody::SaysTwoThings);
     let json = json.ok();
     let by_rule = by_rule(&channel.answer_rules, status, headers, json.as_ref());
+    let found = json.as_ref().and_then(|json| reference(channel.reference_at(), json));
+    let lacks_reference = channel.bank_ref.is_some() && found.is_none();
     let rule = by_rule.as_ref().map(|(number, _)| *number);
     let (outcome, code) = match by_rule {
         _ if says_two_things && is_in_doubt(&channel.answer_rules, status, by_rule.as_ref()) => {
             (Outcome::Unknown, Code::Unreadable)
         }
         Some((_, outcome)) => (outcome, Code::ChannelRule),
-        None => by_default(&channel.answer_rules, status, headers, json.as_ref(), body),
+        None => by_default(&channel.answer_rules, status, headers, json.as_ref(), body, lacks_reference),
     };
     let said = message(status, rule.filter(|_| code == Code::ChannelRule), json.as_ref(), asked.secrets);
-    let message = said + &about_body(code, headers, body, asked.secrets);
+    let message = text::first(said + &about_body(code, headers, body, asked.secrets), 500);
     let answer = Answer { status: Some(status), ..Answer::new(outcome, code, message) };
     // These are about the channel, or say that this request was not executed. They count, whatever the answer repeats.
     if answer.outcome.executed_nothing() {
         return answer;
     }
     let settles = matches!(answer.outcome, Outcome::Succeeded | Outcome::Accepted);
-    let bank_ref = json.as_ref().filter(|_| settles).and_then(|json| reference(channel.reference_at(), json));
+    let bank_ref = found.filter(|_| settles);
     let of_status = channel.answer_rules.iter().filter(|rule| rule.status == status);
     let status_at = of_status.filter_map(|rule| Some(rule.body.as_ref()?.0.as_str()));
     let reference_at = channel.reference_at();
@@ -97,6 +99,7 @@ fn by_default(
     headers: &HeaderMap,
     json: Option<&serde_json::Value>,
     body: &[u8],
+    lacks_reference: bool,
 ) -> (Outcome, Code) {
     let blank = body.iter().all(u8::is_ascii_whitespace);
     let has_status = json.is_some_and(|json| json.get("status").is_some());
@@ -110,7 +113,11 @@ fn by_default(
         200..=299 if !has_status && rules.iter().any(|rule| rule.reads_body_of(status)) => {
             (Outcome::Unknown, Code::Unmapped)
         }
-        _ => by_table(status, headers, json, blank),
+        _ => match by_table(status, headers, json, blank) {
+            // The bank names its reference in each success, so this answer may be of a program before the bank.
+            (Outcome::Succeeded, _) if !has_status && lacks_reference => (Outcome::Unknown, Code::NoBankRef),
+            read => read,
+        },
     }
 }
 

@@ -32,6 +32,8 @@ pub enum Code {
     Unreadable,
     /// A 2xx without a body, and without headers that announce an empty body.
     EmptyUnframed,
+    /// A 2xx without a status and without the reference that the channel's `bank_ref` names.
+    NoBankRef,
     /// A refusal without JSON, such as a proxy's page.
     NoJson,
     /// A 404 to an inquiry without a JSON object.
@@ -101,6 +103,7 @@ impl Code {
             Code::Unmapped => "unmapped",
             Code::Unreadable => "unreadable",
             Code::EmptyUnframed => "empty_unframed",
+            Code::NoBankRef => "no_bank_ref",
             Code::NoJson => "no_json",
             Code::NotJson => "not_json",
             Code::Other404 => "other_404",

@@ -8,7 +8,8 @@ use crate::refund::ExpectedEcho;
 
 fn read(status: u16, headers: &[(&'static str, &str)], body: &str) -> Outcome {
     let headers = headers.iter().map(|(n, v)| (n.parse().unwrap(), v.parse().unwrap())).collect();
-    read_answer(&channel(Vec::new()), &expected(), status, &headers, body.as_bytes()).outcome
+    let channel = Channel { bank_ref: None, ..channel(Vec::new()) };
+    read_answer(&channel, &expected(), status, &headers, body.as_bytes()).outcome
 }
 
 fn channel(rules: Vec<AnswerRule>) -> Channel {
@@ -153,7 +154,7 @@ fn of_a_body_that_cannot_be_read_the_message_says_what_the_headers_say_and_how_l
         let bare = read_answer(&channel(Vec::new()), &expected(), status, &HeaderMap::new(), b"<html>");
         assert_eq!(bare.message, format!("HTTP {status}, body length 6"));
     }
-    let paid = read_answer(&channel(Vec::new()), &expected(), 200, &headers, b"{}");
+    let paid = read_answer(&channel(Vec::new()), &expected(), 200, &headers, br#"{"id":"B-1"}"#);
     assert_eq!(paid.message, "HTTP 200");
 }
 
@@ -261,6 +262,26 @@ fn an_answer_about_another_refund_goes_to_a_person() {
     for unfit in [r#"{"id":""}"#, r#"{"id":["B-1"]}"#, "{}"] {
         assert_eq!(answer(None, 200, unfit).bank_ref, None, "{unfit}");
     }
+}
+
+#[test]
+fn a_success_without_the_reference_that_the_bank_names_in_each_one_proves_nothing() {
+    let headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("0"))]);
+    let read = |status, body: &str| {
+        read_answer(&channel(Vec::new()), &expected(), status, &headers, body.as_bytes())
+    };
+    for (status, body) in
+        [(200, ""), (204, ""), (200, "{}"), (201, r#"{"message":"maintenance"}"#), (200, r#"{"id":""}"#)]
+    {
+        let answer = read(status, body);
+        assert_eq!((&answer.outcome, answer.code), (&Outcome::Unknown, Code::NoBankRef), "{status} {body}");
+    }
+    // The bank's own word, or a rule, needs no reference. Of an accepted refund an inquiry may tell it.
+    assert_eq!(read(200, r#"{"status":"succeeded"}"#).outcome, Outcome::Succeeded);
+    assert_eq!(read(202, "").outcome, Outcome::Accepted);
+    let paid = AnswerRule { status: 200, body: None, outcome: RuleOutcome::Succeeded };
+    let by_rule = read_answer(&channel(vec![paid]), &expected(), 200, &headers, b"{}");
+    assert_eq!(by_rule.outcome, Outcome::Succeeded);
 }
 
 proptest::proptest! {

@@ -67,6 +67,9 @@ pub(in crate::bank) fn about_body(
     secrets: Secrets<'_>,
 ) -> String {
     let mut said = String::new();
+    if code == Code::NoBankRef {
+        said.push_str(", no usable reference where `bank_ref` looks");
+    }
     if !matches!(code, Code::Unreadable | Code::NoJson | Code::NotJson) {
         return said;
     }

@@ -27,7 +27,7 @@ fn an_answer_that_no_rule_about_the_body_lists_is_unmapped_unless_it_has_a_statu
     };
     let declined = rule(200, "51", RuleOutcome::Rejected);
     let rules = vec![declined.clone(), rule(202, "07", RuleOutcome::SlowDown)];
-    let listed = channel(rules.clone());
+    let listed = Channel { bank_ref: None, ..channel(rules.clone()) };
     let framed = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("0"))]);
     let read = |channel: &Channel, status, body: &str| {
         let answer = read_answer(channel, &expected(), status, &framed, body.as_bytes());
