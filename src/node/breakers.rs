@@ -74,6 +74,8 @@ struct Row {
     failures: Option<(Failure, u32)>,
     /// Sends that began before do not count: they belong to a suspension that is over, or to earlier settings.
     not_before: Option<Instant>,
+    /// Answers whose bank reference another refund has, one after the other.
+    taken: u32,
 }
 
 /// The counts of all channels. Cheap to clone.
@@ -116,10 +118,29 @@ impl Breakers {
         row.failures.is_none().then_some((failure, failures))
     }
 
+    /// Notes that another refund has the bank reference of an answer, which the send itself did not show: by then it counted as a
+    /// success. Answers the number of such answers when they trip the breaker.
+    pub fn note_taken(&self, channel: &ChannelName, breaker: &Breaker) -> Option<u32> {
+        let mut rows = self.0.locked();
+        let taken = &mut rows.entry(channel.clone()).or_default().taken;
+        *taken = taken.saturating_add(1);
+        (*taken >= breaker.unknown).then(|| std::mem::take(taken))
+    }
+
+    /// Notes that refunds of these channels have a bank reference of their own.
+    pub fn note_kept<'a>(&self, channels: impl Iterator<Item = &'a ChannelName>) {
+        let mut rows = self.0.locked();
+        for channel in channels {
+            if let Some(row) = rows.get_mut(channel) {
+                row.taken = 0;
+            }
+        }
+    }
+
     /// Begins the count of a channel anew with the sends that begin from now on: its breaker suspends it, or a reload changed it.
     pub fn start_anew(&self, channel: &ChannelName) {
         let not_before = Some(Instant::now());
-        self.0.locked().insert(channel.clone(), Row { failures: None, not_before });
+        self.0.locked().insert(channel.clone(), Row { not_before, ..Row::default() });
     }
 }
 

@@ -1,5 +1,7 @@
 //! Suspending a whole channel on all nodes: its bank answered with a refusal, or its breaker tripped.
 
+mod taken;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -55,6 +55,8 @@ impl Writer {
 
     /// Notes that these outcomes are written. Logs those that were not written for a while.
     pub(super) fn note_written(&self, batch: &[Settled]) {
+        let named = batch.iter().filter(|one| one.answer.bank_ref.is_some());
+        self.node.breakers.note_kept(named.map(|one| &one.channel));
         let mut refused = self.refused.locked();
         if refused.is_empty() {
             return;

@@ -4,6 +4,7 @@ mod late_probes;
 mod reloaded;
 mod resends;
 mod switched_off;
+mod taken;
 
 use std::time::Duration;
 

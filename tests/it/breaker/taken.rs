@@ -1,0 +1,58 @@
+//! A bank that gives one reference to several refunds, or a `bank_ref` that points at something else.
+
+use playground::bank::Step;
+use refundd::refund::State;
+
+use super::{is_open, one_by_one, trips};
+use crate::harness::{Scratch, TestNode, until};
+
+fn with_reference(breaker: &str) -> String {
+    one_by_one(breaker) + "bank_ref = \"/id\"\n"
+}
+
+fn same() -> Step {
+    Step::answers(200, r#"{"status":"succeeded","id":"B-1"}"#).and_pays()
+}
+
+#[tokio::test]
+async fn a_bank_that_gives_all_refunds_one_reference_is_stopped_after_a_few_of_them() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", same());
+    let node =
+        TestNode::start(&scratch, "a", &with_reference("{ rejected = 5, unknown = 3, probe = \"1h\" }"))
+            .await;
+    scratch.insert("acme", "R-", 200).await;
+    trips(&scratch).await;
+    until("nothing is under lease", async || scratch.count(State::Sending).await == 0).await;
+    assert_eq!(scratch.count(State::Succeeded).await, 1);
+    let shown = scratch.count(State::Review).await;
+    // The next ones are sent while the reference of the third is refused.
+    assert!((3..=20).contains(&shown), "{shown} in review");
+    let reason = scratch.text("select reason from refundd.suspended").await;
+    let begins = "nobody can be sure what the bank did with 3 refunds one after the other, the last with: ";
+    assert!(reason.starts_with(begins) && reason.contains("belongs to refund 1"), "{reason}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_reference_of_its_own_begins_the_count_anew() {
+    let scratch = Scratch::new().await;
+    let own = |body| Step::answers(200, body).and_pays();
+    let (second, third) =
+        (own(r#"{"status":"succeeded","id":"B-2"}"#), own(r#"{"status":"succeeded","id":"B-3"}"#));
+    scratch.bank.next("acme", [same(), same(), same(), second, same(), same(), third]);
+    let node =
+        TestNode::start(&scratch, "a", &with_reference("{ rejected = 5, unknown = 3, probe = \"1h\" }"))
+            .await;
+    for nth in 1..=7 {
+        // One after the other, so that their outcomes are written in this order.
+        scratch.insert("acme", &format!("R{nth}-"), 1).await;
+        until("it is settled", async || {
+            scratch.count(State::Succeeded).await + scratch.count(State::Review).await == nth
+        })
+        .await;
+    }
+    assert_eq!(scratch.count(State::Review).await, 4);
+    assert!(!is_open(&scratch).await);
+    node.stop().await;
+}
