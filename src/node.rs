@@ -19,6 +19,7 @@ pub mod slots;
 pub mod status_report;
 pub mod suspended;
 pub mod suspending;
+pub mod waits_of_banks;
 mod zones;
 
 use std::collections::{HashMap, HashSet};
@@ -48,6 +49,7 @@ use saving::Saving;
 use slots::SlotsOfChannels;
 use status_report::StatusReport;
 use suspended::Suspensions;
+use waits_of_banks::WaitsOfBanks;
 use zones::FailingZones;
 
 /// Shared by every loop of a node, and by every request. A clone counts a few references.
@@ -87,6 +89,7 @@ pub struct NodeState {
     pub traces: Traces,
     pub suspensions: Suspensions,
     pub breakers: Breakers,
+    pub waits_of_banks: WaitsOfBanks,
     /// What the events say of the banks that this node cannot reach.
     reach_events: ReachEvents,
     pub slots: SlotsOfChannels,
@@ -137,6 +140,7 @@ impl NodeState {
             traces: Traces::default(),
             suspensions: Suspensions::default(),
             breakers: Breakers::default(),
+            waits_of_banks: WaitsOfBanks::default(),
             reach_events: ReachEvents::default(),
             slots: SlotsOfChannels::default(),
             lead_times_of_sends: LeadTimesOfSends::default(),

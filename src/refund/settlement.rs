@@ -36,6 +36,14 @@ pub struct Sending {
     pub uncounted_leases: u32,
 }
 
+impl Sending {
+    /// Whether the refund goes first again after a refusal that concerns its channel.
+    #[must_use]
+    pub fn keeps_place(self) -> bool {
+        self.uncounted_leases < UNCOUNTED_LEASES
+    }
+}
+
 /// How a channel's refunds are settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
@@ -62,7 +70,6 @@ impl Settlement {
         let unexecuted = if send.is_resend { State::Unknown } else { State::Ready };
         let again = |wait| Settlement { wait, counted: false, ..to(unexecuted) };
         let retry = || policy.retry.wait_after(send.number, jitter);
-        let keeps_place = send.uncounted_leases < UNCOUNTED_LEASES;
         let behind = |wait: Option<Duration>| again(wait.unwrap_or(policy.cool_down).max(SHORTEST_WAIT));
         match &answer.outcome {
             Outcome::Succeeded => to(State::Succeeded),
@@ -78,7 +85,7 @@ impl Settlement {
             },
             Outcome::HandedBack => again(Duration::ZERO),
             // The channel cools down, or is suspended. The refund keeps its place and goes first afterwards.
-            Outcome::SlowDown { .. } | Outcome::Unauthorised if keeps_place => again(Duration::ZERO),
+            Outcome::SlowDown { .. } | Outcome::Unauthorised if send.keeps_place() => again(Duration::ZERO),
             Outcome::SlowDown { retry_after } => behind(*retry_after),
             Outcome::Unauthorised => behind(None),
             // The bank says that it had a first send, or it refuses the second.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use refundd::bucket::{Bucket, End, Purpose};
 use refundd::channel::Channel;
 use refundd::limiter::{Forgotten, LedgerCount, Limit, Permit};
+use refundd::node::waits_of_banks::WaitsOfBanks;
 use refundd::refund::inquiry::LeasedInquiry;
 use refundd::refund::{ChannelName, Leased, RefundId};
 use refundd::store::{Inquired, Settled, Store};
@@ -170,6 +171,7 @@ pub struct Node {
     pub to_feed: BTreeSet<usize>,
     /// Until when a channel is suspended, as far as this node knows; `None` is until a person resumes it.
     pub suspended_until: BTreeMap<usize, Option<i64>>,
+    pub waits_of_banks: WaitsOfBanks,
 }
 
 impl Node {
@@ -217,6 +219,7 @@ impl Node {
             acquired: Vec::new(),
             to_feed: BTreeSet::new(),
             suspended_until: BTreeMap::new(),
+            waits_of_banks: WaitsOfBanks::default(),
         }
     }
 
