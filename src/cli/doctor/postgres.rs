@@ -177,13 +177,13 @@ async fn schema(store: &Store) -> Finding {
             "install the newer version here too, or keep this one on purpose",
         ),
         (Ok(None), Ok(schema)) => Finding::ok(SCHEMA, format!("the schema is at version {}", schema.applied)),
-        (Ok(Some(fault)), _) => of_fault(SCHEMA, fault, "a node does not start"),
+        (Ok(Some(fault)), _) => of_fault(SCHEMA, fault),
         (Err(error), _) | (_, Err(error)) => unread(SCHEMA, &error),
     }
 }
 
-fn of_fault(check: &'static str, SchemaFault { found, way_out }: SchemaFault, why: &str) -> Finding {
-    Finding::broken(check, found, why, &way_out)
+fn of_fault(check: &'static str, SchemaFault { found, way_out }: SchemaFault) -> Finding {
+    Finding::broken(check, found, "a node does not start", &way_out)
 }
 
 /// Rights that a node lacks, rights that it should not have, and what the roles of others may do.
@@ -199,7 +199,7 @@ async fn rights(store: &Store) -> Vec<Finding> {
     }
     let lacking = match store.fault_of_rights().await {
         Ok(None) => None,
-        Ok(Some(fault)) => Some(of_fault(RIGHTS, fault, "a node does not start")),
+        Ok(Some(fault)) => Some(of_fault(RIGHTS, fault)),
         Err(error) => Some(unread(RIGHTS, &error)),
     };
     let excess = match store.excess_rights().await {
