@@ -1,4 +1,4 @@
-//! Certificates: when they end, and which ones a server shows.
+//! Certificates: when they end, which ones a server shows, and the TLS provider.
 //!
 //! It does not judge whom to trust: `bank`, `store` and `bucket` check certificates when they connect.
 
@@ -16,6 +16,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 use crate::lock::Lock;
+
+/// The one TLS provider of the whole program.
+#[must_use]
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
 
 /// When the first of these certificates ends; `None` without a certificate that can be read.
 #[must_use]
@@ -95,7 +101,7 @@ pub async fn shown_by<S>(host: &str, stream: S) -> io::Result<Vec<CertificateDer
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = provider();
     let recorder =
         Arc::new(CertificateRecorder { certificates: Mutex::default(), provider: Arc::clone(&provider) });
     let config = ClientConfig::builder_with_provider(provider)

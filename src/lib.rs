@@ -24,7 +24,7 @@ pub mod backoff;
 // Connects to the first address of a host that answers.
 pub mod eyeballs;
 
-// When certificates end.
+// When certificates end, and the TLS provider.
 pub mod certificate;
 
 // Refunds as values.

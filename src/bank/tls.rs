@@ -102,7 +102,7 @@ fn config(
     trusted: Arc<RootCertStore>,
     identity: Option<&ClientIdentity>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = certificate::provider();
     let shown = identity.map(|ClientIdentity { certificates, key }| {
         CertifiedKey::from_der(certificates.to_vec(), key.clone_key(), &provider).map(Arc::new)
     });

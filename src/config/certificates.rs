@@ -8,6 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use crate::certificate::provider;
 use crate::channel::{ClientIdentity, Roots};
 
 use super::field::Field;
@@ -49,9 +50,8 @@ pub(super) fn client_identity(section: &Section<'_>, is_secure: bool) -> Option<
         "this file is no private key in PEM: it must hold `-----BEGIN PRIVATE KEY-----`, and no password may protect it"
     });
     let key = key.ok()?;
-    let provider = rustls::crypto::ring::default_provider();
     if field.is_sound() {
-        let pair = CertifiedKey::from_der(certificates.clone(), key.clone_key(), &provider);
+        let pair = CertifiedKey::from_der(certificates.clone(), key.clone_key(), &provider());
         key_field.require(source, pair.is_ok(), || match &pair {
             Err(rustls::Error::InconsistentKeys(_)) => {
                 "is not the key of the first certificate in `client_certificate_file`".to_owned()

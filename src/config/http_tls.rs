@@ -14,7 +14,7 @@ use super::certificates::certificates_of;
 use super::field::Field;
 use super::secret::{contents, named_credential};
 use super::section::Section;
-use crate::certificate::first_end;
+use crate::certificate::{first_end, provider};
 
 /// How the listener speaks TLS. Two are equal if they have the same certificates and the same key.
 #[derive(Clone)]
@@ -121,11 +121,6 @@ fn key(section: &Section<'_>) -> Option<(Field<String>, PrivateKeyDer<'static>)>
         "has no private key in PEM: it must hold `-----BEGIN PRIVATE KEY-----`, and no password may protect it"
     });
     Some((field, key.ok()?))
-}
-
-/// One TLS provider for the whole program.
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 impl PartialEq for HttpTls {
