@@ -20,14 +20,24 @@ impl Person {
     /// Reads `reason` and `by`. The faults go to `wrong`.
     pub(super) fn read(object: &Map<String, Value>, who: &Who, wrong: &mut Vec<FieldError>) -> Person {
         let reason = of_a_person(object, "reason", 400, "how you know; it is kept in the journal", wrong);
-        let by = match who.name() {
-            Some(name) => {
-                wrong.extend(who.check_name("by", object.get("by")).err());
-                name.to_string()
-            }
-            None => of_a_person(object, "by", 100, "who decides, for the journal", wrong),
-        };
+        let by = actor(object, who, "who decides, for the journal", wrong);
         Person { reason, by }
+    }
+}
+
+/// Who acts: the caller, or, while the configuration has none, the name in the request. `rule` says what the name is for.
+pub(super) fn actor(
+    object: &Map<String, Value>,
+    who: &Who,
+    rule: &str,
+    wrong: &mut Vec<FieldError>,
+) -> String {
+    match who.name() {
+        Some(name) => {
+            wrong.extend(who.check_name("by", object.get("by")).err());
+            name.to_string()
+        }
+        None => of_a_person(object, "by", 100, rule, wrong),
     }
 }
 

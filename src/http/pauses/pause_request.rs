@@ -6,12 +6,15 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::super::Who;
-use super::super::person::unknown_fields;
+use super::super::person::{actor, unknown_fields};
 use super::super::who::of_a_person;
 use crate::refund::draft::FieldError;
 use crate::store::{Seen, SuspendedBy};
 
 const MOST_SECONDS: u64 = 366 * 86_400;
+
+/// What the name in a request is for.
+const WHO: &str = "who does it; others will ask";
 
 /// What a request to pause or to resume wants.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,7 +55,7 @@ pub(in crate::http) fn read_pause(
 ) -> Result<PauseRequest, Vec<FieldError>> {
     let mut wrong = unknown_fields(object, &["reason", "for_seconds", "by", "seen"]);
     let reason = of_a_person(object, "reason", 400, "why; others will ask", &mut wrong);
-    let by = actor(object, who, &mut wrong);
+    let by = actor(object, who, WHO, &mut wrong);
     let lasts = object.get("for_seconds").filter(|value| !value.is_null()).and_then(|value| {
         let seconds = value.as_u64().filter(|seconds| (1..=MOST_SECONDS).contains(seconds));
         if seconds.is_none() {
@@ -99,7 +102,7 @@ pub(in crate::http) fn read_resume(
         None | Some(Value::Null) => String::new(),
         Some(_) => of_a_person(object, "reason", 400, "why", &mut wrong),
     };
-    let who = actor(object, who, &mut wrong);
+    let who = actor(object, who, WHO, &mut wrong);
     let by = match object.get("lift").map(|value| (value, value.as_str())) {
         None if !is_one => SuspendedBy::All,
         None | Some((_, Some("pause"))) => SuspendedBy::Person,
@@ -120,17 +123,6 @@ pub(in crate::http) fn read_resume(
         Ok(PauseRequest { reason, by: who, verb: PauseVerb::End { by, seen } })
     } else {
         Err(wrong)
-    }
-}
-
-/// Who acts: the caller, or, while the configuration has none, the name in the request.
-fn actor(object: &Map<String, Value>, who: &Who, wrong: &mut Vec<FieldError>) -> String {
-    match who.name() {
-        Some(name) => {
-            wrong.extend(who.check_name("by", object.get("by")).err());
-            name.to_string()
-        }
-        None => of_a_person(object, "by", 100, "who does it; others will ask", wrong),
     }
 }
 
