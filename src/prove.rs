@@ -19,6 +19,8 @@ mod tests;
 
 use std::time::Duration;
 
+use crate::limiter::timing::micros;
+
 pub use history::{History, RulePeriod};
 pub use period::{Period, When, WrongPeriod, time};
 use watch::RuleWatch;
@@ -192,7 +194,7 @@ impl Scope {
 /// Pruning goes by age, so it touched no permit that is younger than the oldest one in the ledger. But it may have
 /// cut the window of that oldest permit.
 fn kept_from(history: &History, oldest_us: Option<i64>, now_us: i64) -> i64 {
-    let surely = now_us - history::micros(ALWAYS_KEPT);
+    let surely = now_us - micros(ALWAYS_KEPT);
     let Some(oldest) = oldest_us else { return surely };
     let rule = history
         .at(oldest)

@@ -66,11 +66,11 @@ mod witness;
 mod zone_days;
 
 use std::str::FromStr;
-use std::time::Duration;
 
 use sqlx::Row;
 use sqlx::postgres::{PgConnectOptions, PgRow};
 
+use crate::limiter::timing::micros;
 use connections::Connections;
 use error::Doing;
 
@@ -176,11 +176,6 @@ impl Store {
     pub async fn close(&self) {
         self.db.close().await;
     }
-}
-
-/// A duration in microseconds, the unit of the statements.
-fn micros(span: Duration) -> i64 {
-    i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 4)
 }
 
 /// Reads a column of microseconds since 1970; `None` for null.

@@ -6,6 +6,7 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::limiter::timing::micros;
 use crate::lock::Lock;
 
 /// One reading of Redis's clock. Redis read its clock at some moment between `started` and `answered`.
@@ -126,10 +127,6 @@ fn step_between(last: ClockReading, this: ClockReading) -> Option<RedisClockStep
 
 fn signed(later: Instant, earlier: Instant) -> i64 {
     if later >= earlier { micros(later - earlier) } else { -micros(earlier - later) }
-}
-
-fn micros(span: Duration) -> i64 {
-    i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 4)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value as LuaValue};
 use redis::{RedisError, Value};
 
+use crate::limiter::timing::micros;
 use crate::lock::Lock;
 
 use commands::Reply;
@@ -67,7 +68,7 @@ impl Memory {
         let began = Instant::now();
         let offset = AtomicI64::new(Timestamp::now().as_microsecond());
         Self::with_clock(Box::new(move || {
-            let elapsed = i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX / 4);
+            let elapsed = micros(began.elapsed());
             let right = Timestamp::now().as_microsecond() - elapsed;
             if (right - offset.load(Ordering::Relaxed)).abs() > 1_000_000 {
                 offset.store(right, Ordering::Relaxed);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::forecast::{Allowance, SpentPermits};
 use crate::limiter::Rule;
+use crate::limiter::timing::micros;
 use crate::refund::{ChannelName, State};
 use crate::store::{ChannelCensus, ChannelOutlook, Store, StoreError};
 
@@ -61,7 +62,7 @@ impl ForecastInputs {
                 if rule.window().is_some() {
                     windows.push((counted.clone(), Allowance::window_at(rule, now_us)));
                 } else if !rule.algorithm.is_paced() {
-                    let memory = i64::try_from(Allowance::memory(rule).as_micros()).unwrap_or(i64::MAX / 4);
+                    let memory = micros(Allowance::memory(rule));
                     spans.push((counted.clone(), now_us.saturating_sub(memory), (memory / 64).max(1)));
                 }
                 new.insert(counted.clone(), key.clone());

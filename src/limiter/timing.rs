@@ -1,4 +1,4 @@
-//! Times that Rust and the limiter's scripts share; the scripts receive them as constants.
+//! Times that Rust and the limiter's scripts share; the scripts receive them as constants. And the unit of all spans.
 
 use std::time::Duration;
 
@@ -20,3 +20,10 @@ pub const WHILE_RESTORING: Duration = Duration::from_millis(15);
 
 /// A node with a looser rule asks again after this time; it may not restore the count itself.
 pub const FOR_THE_STRICTER: Duration = Duration::from_millis(100);
+
+/// A span in microseconds, the unit of the scripts and the statements. A span that 64 bits do not hold becomes a quarter of
+/// the most, so that a sum with it does not overflow.
+#[must_use]
+pub fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 4)
+}

@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 
 use super::Period;
 use crate::limiter::Rule;
+use crate::limiter::timing::micros;
 
 /// The first microsecond of each day of one time zone, in microseconds since 1970.
 type Days = BTreeMap<Date, i64>;
@@ -38,7 +39,7 @@ impl Grid {
     pub(super) fn of(rule: &Rule, agreed: &AgreedDays) -> Option<Grid> {
         let window = rule.window()?;
         Some(match rule.algorithm.zone() {
-            None => Grid::Every(i64::try_from(window.as_micros()).unwrap_or(i64::MAX / 4).max(1)),
+            None => Grid::Every(micros(window).max(1)),
             Some(zone) => {
                 let agreed = rule.zone().and_then(|name| agreed.0.get(name));
                 Grid::Days { zone: zone.clone(), agreed: agreed.cloned().unwrap_or_default() }

@@ -6,12 +6,12 @@
 //! The module counts no permits: [`watch`](super::watch) does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use jiff::civil::Date;
 
 use super::Period;
 use super::grid::{AgreedDays, Grid};
+use crate::limiter::timing::micros;
 use crate::limiter::{Rule, Supply};
 
 /// One rule and the time when it was in force.
@@ -132,10 +132,6 @@ impl History {
             })
             .fold(0, u64::saturating_add)
     }
-}
-
-pub(super) fn micros(span: Duration) -> i64 {
-    i64::try_from(span.as_micros()).unwrap_or(i64::MAX / 4)
 }
 
 /// The most permits that a rule allows in a period: of every window that the period touches, of every slot, or of every

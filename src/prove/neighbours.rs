@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Period;
-use super::history::{RulePeriod, micros, reach};
-use crate::limiter::timing;
+use super::history::{RulePeriod, reach};
+use crate::limiter::timing::{self, micros};
 
 /// A little longer than the time for which a stricter rule stays in force after its last use.
 const SETTLING: Duration = timing::SEEN_FOR.saturating_add(Duration::from_millis(200));

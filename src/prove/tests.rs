@@ -190,7 +190,7 @@ fn naive(rule: &Rule, openings: &[Opening]) -> u64 {
     let sum = |from: i64, to: i64| -> u64 {
         openings.iter().filter(|o| (from..to).contains(&o.at_us)).map(|o| o.refunds + o.others).sum()
     };
-    let (per, whole) = (history::micros(rule.per), history::micros(rule.per + rule.lateness));
+    let (per, whole) = (micros(rule.per), micros(rule.per + rule.lateness));
     let permits = u64::from(rule.permits);
     let spans = |most: u64| openings.iter().filter(|o| sum(o.at_us, o.at_us + whole) > most).count() as u64;
     if rule.window().is_some() {

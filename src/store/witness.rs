@@ -18,7 +18,7 @@ use sqlx::Row;
 
 use super::connections::{Ask, Run};
 use super::named::{Statement, bind, statement};
-use super::{Doing, Store, StoreError};
+use super::{Doing, Store, StoreError, micros};
 use crate::lock::Lock;
 use crate::steady;
 
@@ -287,7 +287,3 @@ pub(super) const LONG_AGO: Option<i64> = Some(0);
 /// The node has not compared Postgres's clock with another clock yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unwitnessed;
-
-fn micros(span: Duration) -> i64 {
-    super::micros(span)
-}
