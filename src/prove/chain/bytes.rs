@@ -3,7 +3,7 @@
 //! The bytes are those of Postgres's `record_send()`, by which `refundd.seal_journal()` seals. They are made here from each
 //! column's own bytes, and not by that function.
 
-use ring::digest::{SHA256, digest as sha256};
+use sha2::{Digest, Sha256};
 
 /// The bytes of SHA-256.
 pub type Hash = [u8; 32];
@@ -71,7 +71,5 @@ pub fn digest(fields: &[SealedColumn<'_>]) -> Hash {
             None => text.extend((-1i32).to_be_bytes()),
         }
     }
-    let mut hash = Hash::default();
-    hash.copy_from_slice(sha256(&SHA256, &text).as_ref());
-    hash
+    Sha256::digest(&text).into()
 }
