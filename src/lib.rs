@@ -30,6 +30,9 @@ pub mod certificate;
 // Refunds as values.
 pub mod refund;
 
+// JSON in which no object has a field twice.
+pub mod unambiguous;
+
 pub mod limiter;
 
 pub mod channel;

@@ -7,11 +7,11 @@
 //! bank, may keep the first. A body with such an object says two things, so it is not read.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
+
+use crate::unambiguous::Unambiguous;
 
 /// Why a body is not read as JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,71 +46,6 @@ pub(super) fn is_text(value: &Value, wanted: &str) -> bool {
     match value.as_str() {
         Some(text) => text == wanted,
         None => serde_json::from_str::<Value>(wanted).is_ok_and(|wanted| *value == wanted),
-    }
-}
-
-/// JSON in which no object has a name twice.
-struct Unambiguous(Value);
-
-impl<'de> Deserialize<'de> for Unambiguous {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OfAnyKind).map(Unambiguous)
-    }
-}
-
-struct OfAnyKind;
-
-impl<'de> Visitor<'de> for OfAnyKind {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON in which no object has a name twice")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut read = Vec::new();
-        while let Some(Unambiguous(item)) = items.next_element()? {
-            read.push(item);
-        }
-        Ok(Value::Array(read))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
-        let mut read = Map::new();
-        while let Some((name, Unambiguous(value))) = fields.next_entry::<String, Unambiguous>()? {
-            if read.insert(name, value).is_some() {
-                return Err(A::Error::custom("a name stands twice in an object"));
-            }
-        }
-        Ok(Value::Object(read))
     }
 }
 
