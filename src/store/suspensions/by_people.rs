@@ -94,12 +94,8 @@ impl Store {
         Ok(matches!(self.pause_seen(Some(channel), pause, Seen::Unsaid).await?, Paused::Now))
     }
 
-    /// Pauses all channels on all nodes, also those that are added later, and permits for other services.
-    pub async fn pause_all(&self, pause: &Pause<'_>) -> Result<(), StoreError> {
-        self.pause_seen(None, pause, Seen::Unsaid).await.map(drop)
-    }
-
-    /// Pauses a channel or everything, unless it is paused and not by what was seen.
+    /// Pauses a channel on all nodes, unless it is paused and not by what was seen. Without a channel it pauses everything: all
+    /// channels, also those that are added later, and permits for other services.
     pub async fn pause_seen(
         &self,
         channel: Option<&str>,
@@ -161,11 +157,6 @@ impl Store {
         self.release(channel, SuspendedBy::Person, who, reason).await
     }
 
-    /// Ends a person's pause of all channels. Channels that are paused on their own stay so.
-    pub async fn resume_all(&self, who: &str, reason: Option<&str>) -> Result<Resumed, StoreError> {
-        self.end(&SuspensionEnd { channel: None, by: SuspendedBy::All, who, reason, seen: None }).await
-    }
-
     /// Ends what suspends one channel for this cause.
     pub async fn release(
         &self,
@@ -177,7 +168,8 @@ impl Store {
         self.end(&SuspensionEnd { channel: Some(channel), by, who, reason, seen: None }).await
     }
 
-    /// Ends a suspension, if it is the one that was seen.
+    /// Ends a suspension, if it is the one that was seen. When the pause of everything ends, channels that are paused on their
+    /// own stay so.
     pub async fn end(&self, ending: &SuspensionEnd<'_>) -> Result<Resumed, StoreError> {
         let &SuspensionEnd { channel, by, who, reason, seen } = ending;
         let seen_us = seen.map(Timestamp::as_microsecond);

@@ -37,7 +37,7 @@ async fn every_answer_right_after_a_pause_or_its_end_agrees_with_it() {
     .await;
     for _ in 0..ROUNDS {
         let stop = Pause { reason: "an alarm", who: "nina", lasts: None };
-        scratch.store.pause_all(&stop).await.unwrap();
+        scratch.pause_all(&stop).await;
         for channel in [channel().await, node.get("/v1/channels/acme").await.json()] {
             let said = (&channel["state"], &channel["binds"], &channel["paused"]["by"]);
             assert_eq!(said, (&json!("paused"), &json!("paused"), &json!("nina")), "{channel}");
@@ -56,7 +56,7 @@ async fn every_answer_right_after_a_pause_or_its_end_agrees_with_it() {
         assert!(fact(&page, "Late").contains(stopped), "{page}");
         let page = see(&node, "/refunds/5").await;
         assert!(fact(&page, "Waits for").contains("everything is paused by nina"), "{page}");
-        scratch.store.resume_all("nina", None).await.unwrap();
+        scratch.resume_all("nina").await;
         for channel in [channel().await, node.get("/v1/channels/acme").await.json()] {
             assert_eq!(
                 (&channel["state"], &channel["paused"]),

@@ -126,7 +126,7 @@ async fn every_pause_is_shown_with_its_end_and_a_refund_goes_after_the_last_one(
     let node = TestNode::start(&scratch, "a", SLOW).await;
     let pause = |who, reason, hours| Pause { reason, who, lasts: Some(Duration::from_hours(hours)) };
     scratch.store.pause("acme", &pause("mei", "the bank's maintenance", 2)).await.unwrap();
-    scratch.store.pause_all(&pause("ann", "an alarm", 1)).await.unwrap();
+    scratch.pause_all(&pause("ann", "an alarm", 1)).await;
     scratch.insert("acme", "R-", 3).await;
     let config = file(&scratch.file("a", SLOW));
     let list = json_of(config.path(), &["status", "--json"]);

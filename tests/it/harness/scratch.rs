@@ -6,7 +6,9 @@ use playground::{Authority, PretendBank};
 use refundd::bucket::{Bucket, Purpose, ServerTrust};
 use refundd::config::Config;
 use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::{Approved, Decided, Decision, Pause, ProposalAnswer, Store, SuspendedBy};
+use refundd::store::{
+    Approved, Decided, Decision, Pause, ProposalAnswer, Seen, Store, SuspendedBy, SuspensionEnd,
+};
 use sqlx::{Connection, Executor, PgConnection, Row};
 
 use super::servers::{SERVERS, TEMPLATE};
@@ -208,6 +210,17 @@ level = "info"
         for own in [SuspendedBy::Credentials, SuspendedBy::Breaker] {
             self.store.release(channel, own, "test", None).await.unwrap();
         }
+    }
+
+    /// Pauses everything as a person does.
+    pub async fn pause_all(&self, pause: &Pause<'_>) {
+        self.store.pause_seen(None, pause, Seen::Unsaid).await.unwrap();
+    }
+
+    /// Ends a person's pause of everything.
+    pub async fn resume_all(&self, who: &str) {
+        let ending = SuspensionEnd { channel: None, by: SuspendedBy::All, who, reason: None, seen: None };
+        self.store.end(&ending).await.unwrap();
     }
 
     /// How many causes suspend a channel now, beside cooling.

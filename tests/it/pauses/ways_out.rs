@@ -37,18 +37,14 @@ async fn the_answer_to_a_resume_names_what_holds_the_channel_and_what_ends_it() 
     let end = held["end_with"].as_str().unwrap_or_default();
     assert_eq!(end, "refundd resume acme --breaker", "{answer}");
     // A pause of everything is ended by another route.
-    scratch
-        .store
-        .pause_all(&refundd::store::Pause { reason: "an alarm", who: "ann", lasts: None })
-        .await
-        .unwrap();
+    scratch.pause_all(&refundd::store::Pause { reason: "an alarm", who: "ann", lasts: None }).await;
     let answer = node.post("/v1/channels/acme/resume", &body).await.json();
     let message = answer["message"].as_str().unwrap_or_default();
     assert!(
         message.contains("POST /v1/resume") && message.contains("everything is paused by ann"),
         "{answer}"
     );
-    scratch.store.resume_all("ann", None).await.unwrap();
+    scratch.resume_all("ann").await;
     let lift = json!({ "lift": "breaker", "by": "ann" });
     let ended = node.post("/v1/channels/acme/resume", &lift).await.json();
     assert_eq!((&ended["result"], &ended["suspensions"]), (&json!("resumed"), &json!([])), "{ended}");
