@@ -70,6 +70,13 @@ fn settled(claimed: &Claimed, outcome: Outcome) -> Settled {
     settlement_of(&claimed.leased[0], outcome)
 }
 
+/// An outcome under this reference of the bank.
+fn answered(claimed: &Claimed, outcome: Outcome, bank_ref: Option<&str>) -> Vec<Settled> {
+    let mut one = settled(claimed, outcome);
+    one.answer.bank_ref = bank_ref.map(str::to_owned);
+    vec![one]
+}
+
 fn settled_all(claimed: &Claimed, outcome: &Outcome) -> Vec<Settled> {
     claimed.leased.iter().map(|lease| settlement_of(lease, outcome.clone())).collect()
 }

@@ -1,19 +1,13 @@
 //! Answers that come too late and contradict what the refund is.
 
 use refundd::refund::{Outcome, RefundId, State};
-use refundd::store::{Claimed, RecoveryMove, Settled};
+use refundd::store::{Claimed, RecoveryMove};
 
-use super::{claim, limited_scratch_with, settled, unlimited};
+use super::{answered, claim, limited_scratch_with, unlimited};
 use crate::harness::Scratch;
 
 const EVENTS: &str = "select coalesce(string_agg(concat_ws(' ', before ->> 'bank_ref', after ->> 'outcome', after ->> 'bank_ref'), ', ' order by event_id), '')
                         from refundd.events where kind = 'late_answer_differs' and refund_id = 1";
-
-fn answered(claimed: &Claimed, outcome: Outcome, bank_ref: Option<&str>) -> Vec<Settled> {
-    let mut one = settled(claimed, outcome);
-    one.answer.bank_ref = bank_ref.map(str::to_owned);
-    vec![one]
-}
 
 /// Two sends of one refund, the first of which lost its lease.
 async fn two_sends() -> (Scratch, Claimed, Claimed) {

@@ -5,19 +5,13 @@ use std::sync::Arc;
 use refundd::refund::{Outcome, RefundId, State};
 use refundd::store::{Claimed, RecoveryMove, Settled};
 
-use super::{claim, limited_scratch_with, settled, unlimited};
+use super::{answered, claim, limited_scratch_with, unlimited};
 use crate::harness::Scratch;
 
 const EVENTS: &str = "select coalesce(string_agg(concat_ws(' ', before ->> 'state', after ->> 'attempt', reason), ', ' order by event_id), '')
                         from refundd.events where kind = 'late_answer_differs' and refund_id = 1";
 const EXECUTED: &str = "the bank says too late that it executed an earlier send, too: it may be paid twice";
 const TOOK: &str = "the bank says too late that it took an earlier send, too: it may be paid twice";
-
-fn answered(claimed: &Claimed, outcome: Outcome, bank_ref: Option<&str>) -> Vec<Settled> {
-    let mut one = settled(claimed, outcome);
-    one.answer.bank_ref = bank_ref.map(str::to_owned);
-    vec![one]
-}
 
 async fn settle(scratch: &Scratch, node: &str, claimed: &Claimed, outcome: Outcome) {
     scratch.store.settle(node, &answered(claimed, outcome, None), false).await.unwrap();
