@@ -14,14 +14,13 @@ mod twice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use refundd::limiter::{Permit, PermitNumber, Span};
+use refundd::limiter::Permit;
 use refundd::refund::{
-    Answer, ChannelName, Code, Leased, LimitName, OnUnknown, Outcome, Policy, RefundId, Sending, Settlement,
-    State,
+    Answer, ChannelName, Code, Leased, OnUnknown, Outcome, Policy, RefundId, Sending, Settlement, State,
 };
 use refundd::store::{Claimed, Decided, Settled};
 
-use crate::harness::anywhere::{add_address, claim_of, unlimited};
+use crate::harness::anywhere::{add_address, add_limit, claim_of, numbered, unlimited, window};
 use crate::harness::{Scratch, until};
 
 fn acme() -> ChannelName {
@@ -32,38 +31,13 @@ async fn limited_scratch_with(refunds: u32) -> Scratch {
     let scratch = Scratch::with_refunds(refunds).await;
     add_address(&scratch, "acme").await;
     for limit in ["acme", "day"] {
-        scratch.sql(&format!("insert into refundd.limits (limit_name, rule, adopted_by) values ('{limit}', '{RULE}', 'test')")).await;
+        add_limit(&scratch, limit).await;
     }
     scratch
 }
 
-/// The rule of all limits here.
-const RULE: &str = r#"{"algorithm":"fixed_window","permits":1000,"per_us":1000000,"lateness_us":20000}"#;
-
-fn numbered(id: i64, window_start_us: i64, ordinal: i32) -> (RefundId, Permit) {
-    let limit = LimitName::new("acme").unwrap();
-    let number = PermitNumber {
-        limit,
-        window_start_us,
-        ordinal,
-        generation: 1,
-        own_rule: RULE.into(),
-        stricter_rule: None,
-        counted: refundd::limiter::Counted::default(),
-    };
-    let (opens_us, closes_us) = (window_start_us, window_start_us + 980_000);
-    let span =
-        Span { opens_us, closes_us, opens: Instant::now(), closes: Instant::now() + Duration::from_secs(1) };
-    (RefundId(id), Permit { numbers: vec![number], span: Some(span) })
-}
-
 async fn claim(scratch: &Scratch, node: &str, taken: &[(RefundId, Permit)]) -> Claimed {
     scratch.store.claim_among(&claim_of(node, taken), &[]).await.unwrap()
-}
-
-/// This second, by Postgres's clock, in microseconds.
-async fn window(scratch: &Scratch) -> i64 {
-    scratch.number("select (extract(epoch from date_trunc('second', now())) * 1000000)::bigint").await
 }
 
 fn settled(claimed: &Claimed, outcome: Outcome) -> Settled {

@@ -1,17 +1,13 @@
 //! Leases that were taken while Postgres's clock was set forward.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use refundd::limiter::{Counted, Permit, PermitNumber, Span};
-use refundd::refund::{LimitName, RefundId};
 use refundd::store::{ClaimRequest, ClockWitness};
 use sqlx::Executor;
 
 use super::{clocked, step};
-use crate::harness::anywhere::{add_address, claim_of};
+use crate::harness::anywhere::{add_address, add_limit, claim_of, numbered};
 use crate::harness::until;
-
-const RULE: &str = r#"{"algorithm":"fixed_window","permits":1000,"per_us":1000000,"lateness_us":20000}"#;
 
 const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
 
@@ -21,30 +17,11 @@ async fn a_lease_is_whole_although_its_claim_waited_while_postgres_was_set_forwa
     scratch.publish("acme").await;
     add_address(&scratch, "acme").await;
     scratch.insert("acme", "R-", 1).await;
-    scratch
-        .sql(&format!(
-            "insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', '{RULE}', 'test')"
-        ))
-        .await;
+    add_limit(&scratch, "acme").await;
     let store = scratch.store.clone().witnessed_by(ClockWitness::default());
     assert_eq!(store.watch_clock("a#1", None, false).await.unwrap(), None);
     let opens_us = scratch.number(CLOCK).await / 1_000_000 * 1_000_000;
-    let number = PermitNumber {
-        limit: LimitName::new("acme").unwrap(),
-        window_start_us: opens_us,
-        ordinal: 1,
-        generation: 1,
-        own_rule: RULE.into(),
-        stricter_rule: None,
-        counted: Counted::default(),
-    };
-    let span = Span {
-        opens_us,
-        closes_us: opens_us + 980_000,
-        opens: Instant::now(),
-        closes: Instant::now() + Duration::from_secs(1),
-    };
-    let taken = [(RefundId(1), Permit { numbers: vec![number], span: Some(span) })];
+    let taken = [numbered(1, opens_us, 1)];
     let request = ClaimRequest { clock_tolerance: Duration::from_secs(30), ..claim_of("a", &taken) };
     let mut other = scratch.connect().await;
     for statement in ["begin", "select from refundd.limits where limit_name = 'acme' for update"] {

@@ -7,10 +7,8 @@ use refundd::refund::LimitName;
 use refundd::store::{ClockWitness, Pause, Seen, Spent, Store};
 
 use super::{clocked, step};
-use crate::harness::anywhere::{add_address, claim_of, unlimited};
+use crate::harness::anywhere::{RULE, add_address, add_limit, claim_of, unlimited};
 use crate::harness::{Scratch, until};
-
-const RULE: &str = r#"{"algorithm":"fixed_window","permits":1000,"per_us":1000000,"lateness_us":20000}"#;
 
 /// Whether a pause refuses a claim, and whether it refuses a request for permits of other services.
 async fn refuses(scratch: &Scratch, store: &Store) -> [bool; 2] {
@@ -38,11 +36,7 @@ async fn a_pause_does_not_end_because_postgres_was_set_forward() {
     scratch.publish("acme").await;
     add_address(&scratch, "acme").await;
     scratch.insert("acme", "R-", 1).await;
-    scratch
-        .sql(&format!(
-            "insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', '{RULE}', 'test')"
-        ))
-        .await;
+    add_limit(&scratch, "acme").await;
     let node = || scratch.store.clone().witnessed_by(ClockWitness::default());
     let (store, starting) = (node(), node());
     let watch = async || store.watch_clock("a#1", None, false).await.unwrap();

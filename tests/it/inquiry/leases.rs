@@ -4,14 +4,14 @@ mod lost;
 
 use std::time::{Duration, Instant};
 
-use refundd::limiter::{Permit, PermitNumber, Span};
+use refundd::limiter::Permit;
 use refundd::refund::inquiry::{InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
 use refundd::refund::retry::RetryPolicy;
-use refundd::refund::{Code, LimitName, RefundId, State};
+use refundd::refund::{Code, RefundId, State};
 use refundd::store::{Claimed, Inquired};
 
 use super::acme;
-use crate::harness::anywhere::{add_address, claim_of, unlimited};
+use crate::harness::anywhere::{add_address, add_limit, claim_of, numbered, unlimited, window};
 use crate::harness::{Scratch, until};
 
 async fn uncertain(refunds: u32) -> Scratch {
@@ -19,11 +19,7 @@ async fn uncertain(refunds: u32) -> Scratch {
     scratch.publish("acme").await;
     add_address(&scratch, "acme").await;
     scratch.insert("acme", "R-", refunds).await;
-    scratch
-        .sql(&format!(
-            "insert into refundd.limits (limit_name, rule, adopted_by) values ('acme', '{RULE}', 'test')"
-        ))
-        .await;
+    add_limit(&scratch, "acme").await;
     scratch.lease("true", "attempts = 1").await;
     scratch.release("true", "state = 'unknown', inquire_at = now()").await;
     scratch
@@ -55,29 +51,6 @@ fn inquired(inquiry: &refundd::refund::inquiry::LeasedInquiry, outcome: InquiryO
         answer: InquiryAnswer::new(outcome, Code::Unmapped, "test"),
         settlement,
     }
-}
-
-const RULE: &str = r#"{"algorithm":"fixed_window","permits":3,"per_us":1000000,"lateness_us":20000}"#;
-
-/// This second, by Postgres's clock, in microseconds.
-async fn window(scratch: &Scratch) -> i64 {
-    scratch.number("select (extract(epoch from date_trunc('second', now())) * 1000000)::bigint").await
-}
-
-fn numbered(id: i64, w: i64, ordinal: i32) -> (RefundId, Permit) {
-    let limit = LimitName::new("acme").unwrap();
-    let number = PermitNumber {
-        limit,
-        window_start_us: w,
-        ordinal,
-        generation: 1,
-        own_rule: RULE.into(),
-        stricter_rule: None,
-        counted: refundd::limiter::Counted::default(),
-    };
-    let (opens, closes) = (Instant::now(), Instant::now() + Duration::from_secs(1));
-    let span = Span { opens_us: w, closes_us: w + 980_000, opens, closes };
-    (RefundId(id), Permit { numbers: vec![number], span: Some(span) })
 }
 
 #[tokio::test]

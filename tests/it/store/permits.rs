@@ -9,7 +9,8 @@ use refundd::refund::{LimitName, RefundId, State};
 use refundd::store::{Canceller, Spent};
 use sqlx::Executor;
 
-use super::{RULE, acme, claim, claim_of, limited_scratch_with, numbered, unlimited, window};
+use super::{acme, claim, claim_of, limited_scratch_with, numbered, unlimited, window};
+use crate::harness::anywhere::RULE;
 use crate::harness::{Scratch, until};
 
 #[tokio::test]
