@@ -4,7 +4,7 @@ mod acquired;
 mod agreed;
 mod beside;
 mod bursts;
-mod days;
+pub mod days;
 mod ended;
 mod in_memory;
 mod newer;
@@ -219,9 +219,7 @@ async fn two_time_zone_databases_give_one_day_one_number() {
              select 'Asia/Tokyo', (now() at time zone 'Asia/Tokyo')::date + n, ({day}) at time zone 'Asia/Tokyo', 'other' from generate_series(-1, 3) n"
         ))
         .await;
-    let limit = "[limit.acme]\npermits = 5\nper = \"1d\"\ntime_zone = \"Asia/Tokyo\"\n[channel.acme]\n\
-                 endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"acme\"]\n";
-    let node = TestNode::start(&scratch, "a", limit).await;
+    let node = TestNode::start(&scratch, "a", days::DAILY).await;
     scratch.insert("acme", "R-", 9).await;
     until("the day is used up", async || scratch.count(State::Succeeded).await == 5).await;
     let foreign = "select count(*) from refundd.permits p where not exists (select from refundd.zone_days d where d.begins_at = p.window_start)";

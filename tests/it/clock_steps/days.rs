@@ -7,16 +7,7 @@ use refundd::node::Node;
 
 use super::{clocked, step};
 use crate::harness::NodeProcess;
-
-const DAILY: &str = r#"
-[limit.acme]
-permits = 5
-per = "1d"
-time_zone = "Asia/Tokyo"
-[channel.acme]
-endpoint = "http://{bank}/acme/refunds"
-limits = ["acme"]
-"#;
+use crate::limits::days::DAILY;
 
 #[tokio::test]
 async fn days_are_published_by_postgres_clock_whatever_a_nodes_clock_shows() {

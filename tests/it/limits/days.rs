@@ -9,7 +9,8 @@ use refundd::node::Node;
 
 use crate::harness::Scratch;
 
-const DAILY: &str = r#"
+/// Five permits for each day of Tokyo.
+pub const DAILY: &str = r#"
 [limit.acme]
 permits = 5
 per = "1d"
