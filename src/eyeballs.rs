@@ -136,31 +136,17 @@ fn alternating(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAdd
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::{TcpListener, TcpSocket};
+    use playground::Silent;
+    use tokio::net::TcpListener;
 
     use super::*;
 
-    /// An address at which nobody answers: the queue of its listener is full. Keep the sockets.
-    async fn silent() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listener = socket.listen(1).unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut queued = Vec::new();
-        while let Ok(connected) =
-            tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address)).await
-        {
-            queued.push(connected.unwrap());
-        }
-        (address, listener, queued)
-    }
-
     #[tokio::test]
     async fn a_silent_first_address_costs_a_quarter_of_a_second() {
-        let (silent, _listener, _queued) = silent().await;
+        let silent = Silent::open().await.unwrap();
         let good = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let began = Instant::now();
-        let (stream, took) = connect([silent, good.local_addr().unwrap()]).await.unwrap();
+        let (stream, took) = connect([silent.address, good.local_addr().unwrap()]).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), good.local_addr().unwrap());
         assert!(began.elapsed() >= NEXT_AFTER && began.elapsed() < NEXT_AFTER * 4, "{:?}", began.elapsed());
         assert!(took < NEXT_AFTER, "its own try alone is measured: {took:?}");

@@ -6,7 +6,6 @@ mod keep_alive;
 mod postgres;
 mod resumed;
 mod roots;
-mod silent;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

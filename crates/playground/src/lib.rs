@@ -25,6 +25,7 @@ pub mod record;
 pub mod redis;
 pub mod rule;
 pub mod section;
+mod silent;
 pub mod stage;
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use redis::forger::Forger;
 pub use redis::pair::RedisPair;
 pub use redis::sentinels::Sentinels;
 pub use redis::{PrivateRedis, RedisOptions};
+pub use silent::Silent;
 
 /// A private server, link or clock could not be prepared or used.
 #[derive(Debug, thiserror::Error)]

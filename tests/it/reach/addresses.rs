@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use playground::bank::Step;
 use playground::forward::Forward;
-use playground::{Authority, PretendBank, PrivateRedis, RedisOptions};
+use playground::{Authority, PretendBank, PrivateRedis, RedisOptions, Silent};
 use refundd::refund::State;
 
-use super::silent::Silent;
 use super::{PERMITS, at, failures};
 use crate::harness::servers::SERVERS;
 use crate::harness::{NodeProcess, Scratch, TestNode, until, within};
@@ -49,7 +48,7 @@ async fn all_are_paid(scratch: &Scratch, count: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bank_whose_names_first_address_is_silent_is_sent_refunds_at_the_second() {
-    let silent = Silent::open().await;
+    let silent = Silent::open().await.unwrap();
     let (mut scratch, _redis) = scratch().await;
     scratch.bank = PretendBank::start(second(silent.address)).unwrap();
     let channel = at(&format!("localhost:{}", silent.address.port()), "");
@@ -61,7 +60,7 @@ async fn a_bank_whose_names_first_address_is_silent_is_sent_refunds_at_the_secon
 /// TCP works at the first address, so that it wins each race.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bank_whose_names_first_address_hangs_in_tls_is_sent_refunds_at_the_second() {
-    let silent = Silent::open().await;
+    let silent = Silent::open().await.unwrap();
     let first = silent.address;
     let (mut scratch, _redis) = scratch().await;
     let authority = Authority::new().unwrap();

@@ -3,12 +3,11 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use playground::{Authority, PostgresOptions, PrivatePostgres};
+use playground::{Authority, PostgresOptions, PrivatePostgres, Silent};
 use sqlx::{Connection, Executor, PgConnection};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::silent::Silent;
 use crate::server_tls::put;
 
 /// The program runs where `localhost` has two addresses. The first one is silent, and later it accepts connections and says
@@ -28,7 +27,7 @@ async fn a_postgres_whose_names_first_address_is_silent_or_hangs_is_reached_by_t
     database.execute("alter system set ssl = on").await.unwrap();
     database.execute("select pg_reload_conf()").await.unwrap();
 
-    let silent = Silent::open().await;
+    let silent = Silent::open().await.unwrap();
     let first = silent.address;
     let second = TcpListener::bind(("127.0.0.2", first.port())).await.unwrap();
     let port = postgres.port().unwrap();

@@ -1,6 +1,7 @@
 //! An address at which nobody answers.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// A listener whose queue is full, so that the kernel answers no further connection.
+#[derive(Debug)]
 pub struct Silent {
     pub address: SocketAddr,
     listener: TcpListener,
@@ -15,18 +17,18 @@ pub struct Silent {
 }
 
 impl Silent {
-    pub async fn open() -> Silent {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listener = socket.listen(1).unwrap();
-        let address = listener.local_addr().unwrap();
+    pub async fn open() -> io::Result<Silent> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let listener = socket.listen(1)?;
+        let address = listener.local_addr()?;
         let mut queued = Vec::new();
         while let Ok(connected) =
             tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address)).await
         {
-            queued.push(connected.unwrap());
+            queued.push(connected?);
         }
-        Silent { address, listener, queued }
+        Ok(Silent { address, listener, queued })
     }
 
     /// From now on it accepts every connection, and still says nothing. Also returns how many it accepted of others.
