@@ -72,8 +72,7 @@ impl Case {
 pub async fn round(notes: &mut Notes) -> anyhow::Result<()> {
     let wanted = std::env::var("CASE").unwrap_or_default();
     // A node's memory may grow with time, so `WARM` can lengthen the warm-up.
-    let warm =
-        std::env::var("WARM").ok().map(|s| s.parse().context("WARM= must be whole seconds")).transpose()?;
+    let warm = playground::variable::number("WARM")?;
     for case in CASES.into_iter().filter(|case| case.name().contains(&wanted)) {
         let case = Case { warm: warm.map_or(case.warm, Duration::from_secs), ..case };
         measure(case, notes).await.with_context(|| format!("failed to measure {}", case.name()))?;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use playground::rule::TestAlgorithm;
+use playground::variable::number;
 
 use crate::cell::{Cell, PACES, WAYS, Way};
 
@@ -34,10 +35,7 @@ impl Choice {
                 WAYS.map(|way| way.name).join(", ")
             );
         }
-        let seconds = match std::env::var("SECONDS") {
-            Ok(text) => Some(Duration::from_secs(text.parse()?)),
-            Err(_) => None,
-        };
+        let seconds = number("SECONDS")?.map(Duration::from_secs);
         Ok(Choice { arguments, seconds })
     }
 

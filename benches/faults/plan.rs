@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use playground::rule::{TestAlgorithm, TestRule, channel};
+use playground::variable::number;
 
 pub const PARTS: [&str; 3] = ["losses", "clocks", "reloads"];
 
@@ -104,9 +105,4 @@ impl Rounds {
         }
         self.left.pop().unwrap_or(self.kinds[0])
     }
-}
-
-fn number(variable: &str) -> anyhow::Result<Option<u64>> {
-    let Ok(text) = std::env::var(variable) else { return Ok(None) };
-    text.parse().map(Some).with_context(|| format!("{variable}={text} is not a number"))
 }

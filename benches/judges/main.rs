@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use cell::{RATE, SETTINGS, Setting};
 use futures_util::future::try_join_all;
 use judge::{Judge, Kind};
@@ -59,10 +59,7 @@ async fn main() -> anyhow::Result<ExitCode> {
         !arguments.iter().any(|argument| of.contains(argument)) || arguments.contains(&name)
     };
     let (kinds, settings) = (Kind::ALL.map(Kind::name), SETTINGS.iter().map(|s| s.name).collect::<Vec<_>>());
-    let seconds = match std::env::var("SECONDS") {
-        Ok(text) => Some(text.parse().context("SECONDS is not a number")?),
-        Err(_) => None,
-    };
+    let seconds = playground::variable::number("SECONDS")?;
     // Twenty-one minutes in all.
     let length = Duration::from_secs(seconds.unwrap_or(420));
     let mut measured = Vec::new();

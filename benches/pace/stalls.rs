@@ -6,11 +6,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use futures_util::future::try_join_all;
 use playground::bank::Ledger;
 use playground::load::save_in;
 use playground::stage::{ANY, NodeProcess, Stage};
+use playground::variable::number;
 use sqlx::{Connection, PgConnection};
 
 use super::nodes::{self, Counter};
@@ -35,10 +36,7 @@ struct Seen {
 
 /// Runs for `SECONDS`, or for 300 s. Returns whether every promise was kept by the dates of the bank's kernel.
 pub async fn run() -> anyhow::Result<bool> {
-    let seconds: u64 = match std::env::var("SECONDS") {
-        Ok(text) => text.parse().context("SECONDS is not a number")?,
-        Err(_) => 300,
-    };
+    let seconds = number("SECONDS")?.unwrap_or(300);
     let names: Vec<String> =
         KINDS.iter().flat_map(|kind| (1..=OF_EACH).map(move |nth| format!("{kind}-{nth}"))).collect();
     let stage = Stage::set(PathBuf::from(env!("CARGO_BIN_EXE_refundd")), ANY).await?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
+use playground::variable::number;
 
 #[derive(Debug)]
 pub struct Plan {
@@ -54,9 +55,4 @@ impl Plan {
         let (rate, calm) = (other("RATE", self.rate.into(), 0), other("CALM", self.calm, 1));
         format!("{rate}{calm}SEED={} SECONDS={} make torture", self.seed, self.seconds.as_secs())
     }
-}
-
-fn number(variable: &str) -> anyhow::Result<Option<u64>> {
-    let Ok(text) = std::env::var(variable) else { return Ok(None) };
-    text.parse().map(Some).with_context(|| format!("{variable}={text} is not a number"))
 }

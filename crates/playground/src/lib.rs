@@ -27,6 +27,7 @@ pub mod rule;
 pub mod section;
 mod silent;
 pub mod stage;
+pub mod variable;
 
 #[cfg(test)]
 mod tests;
