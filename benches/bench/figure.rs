@@ -107,7 +107,7 @@ impl Figure {
 /// A number with a sensible number of digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
-        size if size >= 10_000.0 => thousands(value),
+        size if size >= 10_000.0 && size.is_finite() => thousands(value),
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size >= 1.0 || size == 0.0 => format!("{value:.2}"),
@@ -116,13 +116,8 @@ pub fn short(value: f64) -> String {
 }
 
 fn thousands(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    for (nth, digit) in digits.chars().enumerate() {
-        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if value < 0.0 { format!("-{text}") } else { text }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "no figure is that large")]
+    let whole = value.abs().round_ties_even() as u64;
+    let sign = if value < 0.0 { "-" } else { "" };
+    format!("{sign}{}", refundd::refund::thousands(whole))
 }
