@@ -177,11 +177,6 @@ impl PrivatePostgres {
         self.say(&format!("create database {}{copy}", quoted(name))).await
     }
 
-    /// Removes a database and ends its connections.
-    pub async fn drop_database(&self, name: &str) -> Result<(), PlaygroundError> {
-        self.say(&format!("drop database if exists {} with (force)", quoted(name))).await
-    }
-
     /// Ends the server as a crash would. It stays down until [`PrivatePostgres::start_again`].
     pub async fn kill_hard(&self) -> Result<(), PlaygroundError> {
         self.reaper.end("QUIT").await

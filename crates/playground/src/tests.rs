@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use sqlx::{Connection, PgConnection, Row};
+use sqlx::{Connection, Executor, PgConnection, Row};
 
 use super::*;
 
@@ -62,7 +62,9 @@ async fn a_private_postgres_makes_databases_and_leaves_nothing() {
     }
     server.create_database("a \"copy\"", Some("original")).await.unwrap();
     server.create_database("copy", Some("original")).await.unwrap();
-    server.drop_database("original").await.unwrap();
+    let mut connection = PgConnection::connect(&server.url("postgres")).await.unwrap();
+    connection.execute("drop database original with (force)").await.unwrap();
+    connection.close().await.unwrap();
 
     server.restart().await.unwrap();
     assert!(!runs(pid));
