@@ -224,10 +224,16 @@ impl Browser {
         panic!("no Tab leads to `{selector}`");
     }
 
-    /// The findings of axe on this page: the rule, and the elements.
-    pub async fn findings(&self, axe: &str) -> Vec<String> {
-        self.eval(axe).await;
+    /// Gives axe to every document from now on. [`Browser::findings`] starts it, because a new document is still empty.
+    pub async fn add_axe(&self) {
+        let source = format!("window.addAxe = () => {{\n{}\n}};", axe());
+        self.chromium("Page.addScriptToEvaluateOnNewDocument", json!({ "source": source })).await;
+    }
+
+    /// The findings of axe on this page: the rule, and the elements. Needs [`Browser::add_axe`] before the page opens.
+    pub async fn findings(&self) -> Vec<String> {
         let script = "const done = arguments[0];
+            window.axe ?? addAxe();
             axe.run(document, { resultTypes: ['violations'] }).then((found) => done(found.violations.map((one) =>
                 `${one.id}: ${one.help}: ${one.nodes.map((node) => node.html + ' ' + node.failureSummary).join(' | ')}`)),
                 (error) => done([String(error)]));";
@@ -268,7 +274,7 @@ impl Drop for Browser {
 }
 
 /// The script of axe-core, which checks a page for people who see, hear or move differently.
-pub fn axe() -> String {
+fn axe() -> String {
     let tool = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/axe");
     let output = Command::new(tool).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "tools/axe failed");

@@ -7,20 +7,21 @@ use super::browser::faults;
 use super::forms::basic;
 use super::stage::stage;
 use crate::callers::{CallerTables, TWO_CHANNELS};
-use crate::harness::browser::{Browser, LOOKS, axe};
+use crate::harness::browser::{Browser, LOOKS};
 use crate::harness::{Scratch, TestNode, until};
 
 /// A browser, and what it found so far.
 struct Reader {
     browser: Browser,
-    axe: String,
     findings: Vec<String>,
     pages: usize,
 }
 
 impl Reader {
     async fn open() -> Reader {
-        Reader { browser: Browser::open().await, axe: axe(), findings: Vec::new(), pages: 0 }
+        let browser = Browser::open().await;
+        browser.add_axe().await;
+        Reader { browser, findings: Vec::new(), pages: 0 }
     }
 
     /// Fills in the fields of a form and sends it. `chosen` are boxes and radio buttons by their values.
@@ -43,7 +44,7 @@ impl Reader {
         self.pages += 1;
         for look in LOOKS {
             self.browser.look(look).await;
-            let found = faults(&self.browser, &self.axe).await;
+            let found = faults(&self.browser).await;
             self.findings.extend(found.into_iter().map(|what| format!("`{words}` at {look:?}: {what}")));
         }
     }

@@ -8,13 +8,13 @@ use refundd::refund::State;
 
 use super::stage::{in_review, stage};
 use crate::callers::{CallerTables, TWO_CHANNELS};
-use crate::harness::browser::{Browser, LOOKS, Look, axe};
+use crate::harness::browser::{Browser, LOOKS, Look};
 use crate::harness::{Scratch, TestNode};
 
 /// What is wrong with the page that the browser shows, with everything opened, so that nothing hides from the check.
-pub async fn faults(browser: &Browser, axe: &str) -> Vec<String> {
+pub async fn faults(browser: &Browser) -> Vec<String> {
     browser.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })").await;
-    let mut faults = browser.findings(axe).await;
+    let mut faults = browser.findings().await;
     let wider = browser
         .eval("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
         .await;
@@ -38,7 +38,8 @@ pub async fn faults(browser: &Browser, axe: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn every_page_is_accessible_and_fits_at_both_widths_and_in_both_schemes() {
-    let (axe, (scratch, node), browser) = (axe(), stage().await, Browser::open().await);
+    let ((scratch, node), browser) = (stage().await, Browser::open().await);
+    browser.add_axe().await;
     let id = in_review(&scratch).await;
     let waits = scratch.number("select max(id) from refundd.refunds where channel = 'northbank'").await;
     let pages = [
@@ -65,7 +66,7 @@ async fn every_page_is_accessible_and_fits_at_both_widths_and_in_both_schemes() 
         for page in &pages {
             browser.go(&format!("http://{}{page}", node.daemon.address())).await;
             let place = |what: String| format!("{page} at {look:?}: {what}");
-            findings.extend(faults(&browser, &axe).await.into_iter().map(place));
+            findings.extend(faults(&browser).await.into_iter().map(place));
             let refused = browser.complaints().await.into_iter();
             findings
                 .extend(refused.filter(|line| !page.contains("nowhere") || !line.contains("404")).map(place));
