@@ -19,6 +19,7 @@ pub mod slots;
 pub mod status_report;
 pub mod suspended;
 pub mod suspending;
+mod taken_references;
 pub mod waits_of_banks;
 mod zones;
 

@@ -251,7 +251,7 @@ impl Writer {
         let reference = shown.answer.bank_ref.take().unwrap_or_default();
         let holder = self.node.store.bank_ref_holder(&settled.channel, &reference).await.ok().flatten();
         let message = taken_reference(&reference, holder, &shown.answer.message);
-        self.node.note_taken_reference(&settled.channel, &message).await;
+        self.node.note_taken_reference(&settled.channel, settled.started, &message);
         shown.answer = Answer {
             status: settled.answer.status,
             ..Answer::new(Outcome::Review, Code::BankRefTaken, message)

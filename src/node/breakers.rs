@@ -118,13 +118,17 @@ impl Breakers {
         row.failures.is_none().then_some((failure, failures))
     }
 
-    /// Notes that another refund has the bank reference of an answer, which the send itself did not show: by then it counted as a
-    /// success. Answers the number of such answers when they trip the breaker.
-    pub fn note_taken(&self, channel: &ChannelName, breaker: &Breaker) -> Option<u32> {
+    /// Notes that another refund has the bank reference in the answer to a send that began at `began`. The answer itself did not show
+    /// it, and counted as a success. Answers the number of such answers when they trip the breaker. From then on each further one
+    /// does, until a refund has a reference of its own.
+    pub fn note_taken(&self, channel: &ChannelName, breaker: &Breaker, began: Instant) -> Option<u32> {
         let mut rows = self.0.locked();
-        let taken = &mut rows.entry(channel.clone()).or_default().taken;
-        *taken = taken.saturating_add(1);
-        (*taken >= breaker.unknown).then(|| std::mem::take(taken))
+        let row = rows.entry(channel.clone()).or_default();
+        if row.not_before.is_some_and(|at| began < at) {
+            return None;
+        }
+        row.taken = row.taken.saturating_add(1);
+        (row.taken >= breaker.unknown).then_some(row.taken)
     }
 
     /// Notes that refunds of these channels have a bank reference of their own.
@@ -137,10 +141,17 @@ impl Breakers {
         }
     }
 
-    /// Begins the count of a channel anew with the sends that begin from now on: its breaker suspends it, or a reload changed it.
+    /// Begins the count of a channel anew with the sends that begin from now on: its breaker suspends it.
     pub fn start_anew(&self, channel: &ChannelName) {
-        let not_before = Some(Instant::now());
-        self.0.locked().insert(channel.clone(), Row { not_before, ..Row::default() });
+        let mut rows = self.0.locked();
+        let row = rows.entry(channel.clone()).or_default();
+        (row.failures, row.not_before) = (None, Some(Instant::now()));
+    }
+
+    /// Begins all counts of a channel anew with the sends that begin from now on: a reload changed it.
+    pub fn forget(&self, channel: &ChannelName) {
+        self.start_anew(channel);
+        self.note_kept(std::iter::once(channel));
     }
 }
 

@@ -1,7 +1,5 @@
 //! Suspending a whole channel on all nodes: its bank answered with a refusal, or its breaker tripped.
 
-mod taken;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,8 +30,8 @@ impl Node {
     pub(super) const WRITE_AGAIN: Duration = Duration::from_secs(2);
     /// How long a node suspends a channel alone at least if the bank named no wait: long enough to write it once more.
     const UNWRITTEN_WAIT: Duration = Duration::from_secs(20);
-    /// How long a node suspends a channel alone because of its credentials or its breaker. Nobody can resume what Postgres
-    /// does not have. After this time the next request shows what the bank does now. A trip ends earlier, after `probe`.
+    /// How long a node suspends a channel alone because of its credentials or its breaker: nobody can resume what Postgres does not
+    /// have. Then the next request shows what the bank does. A trip ends earlier, after `probe`.
     const UNWRITTEN_STOP: Duration = Duration::from_mins(10);
 
     /// Reads the suspensions from Postgres. Answers the channels whose share of their rate changed; see
@@ -215,7 +213,7 @@ impl Node {
     /// still in flight do not count either.
     pub fn note_change(&self, channel: &ChannelName) {
         self.suspensions.note_change(channel);
-        self.breakers.start_anew(channel);
+        self.breakers.forget(channel);
     }
 
     /// Counts the answer to a send for the channel's breaker, and suspends the channel if the breaker trips.
@@ -236,7 +234,7 @@ impl Node {
     }
 
     /// Suspends a channel whose breaker tripped after so many outcomes of one kind, the last of them with this message.
-    async fn trip(
+    pub(super) async fn trip(
         &self,
         channel: &Arc<Channel>,
         failure: Failure,
