@@ -30,7 +30,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/node/restoring.rs", "catch_up", "restoring.rs", 0x4622_38cc),
     ("src/node/restoring.rs", "try_to_restore", "restoring.rs", 0xe192_f854),
     ("src/node/suspending.rs", "read_suspensions", "housekeeping.rs", 0x3514_0911),
-    ("src/node/suspending.rs", "suspend", "send.rs", 0x66d7_3cd6),
+    ("src/node/suspending.rs", "suspend", "send.rs", 0xa616_fdee),
     ("src/node/suspending.rs", "note_and_write", "send.rs", 0xc911_c1d1),
     ("src/node/suspending.rs", "write_refusal", "send.rs", 0xed70_7d9a),
     ("src/recovery.rs", "pass", "housekeeping.rs", 0xb716_bf7f),

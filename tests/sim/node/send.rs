@@ -201,6 +201,9 @@ impl World<'_> {
         let now = self.now();
         let failed = self.troubled();
         self.ever_suspended = true;
+        if matches!(refusal, BankRefusal::Wait { .. }) {
+            self.nodes[n].waits_of_banks.start_anew(&channel.name);
+        }
         self.stage.tell_time_and_look().await;
         let spacing = channel.spacing();
         let until = match refusal {
