@@ -244,4 +244,18 @@ mod tests {
             Some((Failure::Unknown, 1))
         );
     }
+
+    #[test]
+    fn once_it_tripped_each_taken_reference_trips_it_again_until_a_refund_has_one_of_its_own() {
+        let (breakers, breaker) = (Breakers::default(), Breaker { unknown: 2, ..Breaker::default() });
+        let taken = |began| breakers.note_taken(&acme(), &breaker, began);
+        let before = Instant::now();
+        assert_eq!([taken(before), taken(before)], [None, Some(2)]);
+        breakers.start_anew(&acme());
+        assert_eq!([taken(before), taken(Instant::now())], [None, Some(3)], "those in flight do not count");
+        breakers.note_kept([&acme()].into_iter());
+        assert_eq!([taken(Instant::now()), taken(Instant::now())], [None, Some(2)]);
+        breakers.forget(&acme());
+        assert_eq!([taken(before), taken(Instant::now())], [None, None], "a reload changed the channel");
+    }
 }
