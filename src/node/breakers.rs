@@ -76,6 +76,8 @@ struct Row {
     not_before: Option<Instant>,
     /// Answers whose bank reference another refund has, one after the other.
     taken: u32,
+    /// As `not_before`, for these answers. A probe begins after it, although its answer begins the other count anew.
+    taken_not_before: Option<Instant>,
 }
 
 /// The counts of all channels. Cheap to clone.
@@ -124,11 +126,16 @@ impl Breakers {
     pub fn note_taken(&self, channel: &ChannelName, breaker: &Breaker, began: Instant) -> Option<u32> {
         let mut rows = self.0.locked();
         let row = rows.entry(channel.clone()).or_default();
-        if row.not_before.is_some_and(|at| began < at) {
+        if row.taken_not_before.is_some_and(|at| began < at) {
             return None;
         }
         row.taken = row.taken.saturating_add(1);
-        (row.taken >= breaker.unknown).then_some(row.taken)
+        let trips = row.taken >= breaker.unknown;
+        if trips {
+            // What is in flight now does not trip it once more.
+            row.taken_not_before = Some(Instant::now());
+        }
+        trips.then_some(row.taken)
     }
 
     /// Notes that refunds of these channels have a bank reference of their own.
@@ -150,8 +157,9 @@ impl Breakers {
 
     /// Begins all counts of a channel anew with the sends that begin from now on: a reload changed it.
     pub fn forget(&self, channel: &ChannelName) {
-        self.start_anew(channel);
-        self.note_kept(std::iter::once(channel));
+        let not_before = Some(Instant::now());
+        let row = Row { not_before, taken_not_before: not_before, ..Row::default() };
+        self.0.locked().insert(channel.clone(), row);
     }
 }
 
@@ -251,8 +259,13 @@ mod tests {
         let taken = |began| breakers.note_taken(&acme(), &breaker, began);
         let before = Instant::now();
         assert_eq!([taken(before), taken(before)], [None, Some(2)]);
+        let probe = Instant::now();
         breakers.start_anew(&acme());
-        assert_eq!([taken(before), taken(Instant::now())], [None, Some(3)], "those in flight do not count");
+        assert_eq!(
+            [taken(before), taken(probe)],
+            [None, Some(3)],
+            "those in flight do not count, and a probe does"
+        );
         breakers.note_kept([&acme()].into_iter());
         assert_eq!([taken(Instant::now()), taken(Instant::now())], [None, Some(2)]);
         breakers.forget(&acme());

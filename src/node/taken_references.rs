@@ -15,8 +15,6 @@ impl Node {
         let Some(channel) = running.channels.iter().find(|one| one.name == *channel) else { return };
         let (Some(breaker), Some(began)) = (channel.breaker, began) else { return };
         let Some(times) = self.breakers.note_taken(&channel.name, &breaker, began) else { return };
-        // What is in flight now does not trip it once more.
-        self.breakers.start_anew(&channel.name);
         let (node, channel, message) = (self.clone(), Arc::clone(channel), message.to_owned());
         self.calls.spawn(async move {
             node.trip(&channel, Failure::Unknown, times, breaker.probe, &message).await;

@@ -35,6 +35,21 @@ async fn a_bank_that_gives_all_refunds_one_reference_is_stopped_after_a_few_of_t
 }
 
 #[tokio::test]
+async fn a_probe_that_is_answered_with_a_taken_reference_opens_the_breaker_again() {
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", same());
+    let node =
+        TestNode::start(&scratch, "a", &with_reference("{ rejected = 5, unknown = 3, probe = \"1s\" }"))
+            .await;
+    scratch.insert("acme", "R-", 200).await;
+    let tripped = "select count(*) from refundd.events where kind = 'breaker_tripped'";
+    until("three probes opened it again", async || scratch.number(tripped).await >= 4).await;
+    let shown = scratch.count(State::Review).await;
+    assert!(shown <= 60, "{shown} in review");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_reference_of_its_own_begins_the_count_anew() {
     let scratch = Scratch::new().await;
     let own = |body| Step::answers(200, body).and_pays();
