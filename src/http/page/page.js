@@ -93,7 +93,7 @@
 
   const update = async () => {
     const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
-    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    if (!answer.ok) throw new Error(`the node answers with status ${answer.status}`);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const old of document.querySelectorAll("[data-live]")) {
       const part = page.getElementById(old.id);
@@ -112,7 +112,7 @@
         await update();
       } catch (error) {
         const clock = `${two(updated.getHours())}:${two(updated.getMinutes())}:${two(updated.getSeconds())}`;
-        freshness.textContent = `Not updated since ${clock}: the node does not answer (${error.message}). Trying again.`;
+        freshness.textContent = `Not updated since ${clock} (${error.message}). Trying again.`;
       }
     }
     setTimeout(loop, seconds * 1000);

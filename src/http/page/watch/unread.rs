@@ -19,7 +19,10 @@ pub(in super::super) fn unread(problem: &Problem) -> String {
 /// The page is no answer of a problem, so nothing else logs the failure.
 pub(super) fn logged<T>(read: Result<T, StoreError>, failures: &LogThrottle) -> Result<T, Problem> {
     read.map_err(|error| {
-        if let Some(failures) = failures.count() {
+        // `Problem` logs other failures.
+        if (error.is_outage() || error.is_too_slow())
+            && let Some(failures) = failures.count()
+        {
             tracing::warn!(
                 failures,
                 error = %chain(&error),
