@@ -121,10 +121,15 @@ impl SendAttempt {
         let settlement = Settlement::of(&sent.answer, send, &channel.policy(), fastrand::f64());
         let started = sent.started.unwrap_or(began);
         // The slot stays in use until the channel is suspended, so that no other request starts meanwhile.
-        let goes_on = node.waits_of_banks.note(&channel.name, &sent.answer.outcome);
+        let waits = &node.waits_of_banks;
+        waits.note(&channel.name, &sent.answer.outcome);
         let refusal = match sent.answer.outcome {
             // The bank goes on with others, so it means this refund, which waits alone.
-            Outcome::SlowDown { .. } if goes_on && !send.keeps_place() => None,
+            Outcome::SlowDown { .. }
+                if !send.keeps_place() && waits.may_mean_one(&channel.name, self.refund.id) =>
+            {
+                None
+            }
             Outcome::SlowDown { retry_after } => Some(Attempt::slow_down(retry_after)),
             // The next request has another token.
             Outcome::Unauthorised if sent.answer.code == Code::TokenRefused => None,

@@ -157,9 +157,11 @@ impl World<'_> {
         );
         let name = channel.name.clone();
         let age = Duration::from_micros(started.map_or(0, |at| self.now() - at).unsigned_abs());
-        let goes_on = self.nodes[n].waits_of_banks.note(&name, &answer.outcome);
+        let waits = &self.nodes[n].waits_of_banks;
+        waits.note(&name, &answer.outcome);
         match answer.outcome {
-            Outcome::SlowDown { .. } if goes_on && !sending.keeps_place() => {}
+            Outcome::SlowDown { .. }
+                if !sending.keeps_place() && waits.may_mean_one(&name, send.refund.id) => {}
             Outcome::SlowDown { retry_after } => {
                 let named = retry_after.map(|wait| wait.max(Duration::from_secs(1)));
                 self.suspend(n, send.channel_index, channel, BankRefusal::Wait { named }, age).await?;
