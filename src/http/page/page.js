@@ -93,7 +93,7 @@
 
   const update = async () => {
     const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
-    if (!answer.ok) throw new Error(`the node answers with status ${answer.status}`);
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const old of document.querySelectorAll("[data-live]")) {
       const part = page.getElementById(old.id);

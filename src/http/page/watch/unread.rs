@@ -19,10 +19,7 @@ pub(in super::super) fn unread(problem: &Problem) -> String {
 /// The page is no answer of a problem, so nothing else logs the failure.
 pub(super) fn logged<T>(read: Result<T, StoreError>, failures: &LogThrottle) -> Result<T, Problem> {
     read.map_err(|error| {
-        // `Problem` logs other failures.
-        if (error.is_outage() || error.is_too_slow())
-            && let Some(failures) = failures.count()
-        {
+        if let Some(failures) = failures.count() {
             tracing::warn!(
                 failures,
                 error = %chain(&error),
@@ -30,6 +27,7 @@ pub(super) fn logged<T>(read: Result<T, StoreError>, failures: &LogThrottle) -> 
                 counted(failures, "failure")
             );
         }
-        Problem::from(error)
+        // The problem of any other failure would be logged at each read.
+        if error.is_outage() || error.is_too_slow() { Problem::from(error) } else { Problem::internal() }
     })
 }
