@@ -7,11 +7,26 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::refund::text;
+use crate::refund::{card, text};
 
 /// Any JSON value in which each object has each field once. Other JSON is an error about the data, which names the field.
 #[derive(Debug)]
 pub struct Unambiguous(pub Value);
+
+/// Why JSON was not read so, as the rest of a sentence. The grammar of JSON allows any depth, any number and doubled fields.
+pub fn why_unread(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!("line {} column {}", error.line(), error.column());
+    if text.starts_with("recursion limit exceeded") {
+        format!("is nested too deeply at {place}: at most 127 levels are read")
+    } else if text.starts_with("number out of range") {
+        format!("has a number that is too large at {place}: write it as a string")
+    } else if error.is_data() {
+        format!("says two things: {text}")
+    } else {
+        format!("is not JSON: {text}")
+    }
+}
 
 impl<'de> Deserialize<'de> for Unambiguous {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -68,7 +83,7 @@ impl<'de> Visitor<'de> for OfAnyKind {
         let mut read = Map::new();
         while let Some((name, Unambiguous(value))) = fields.next_entry::<String, Unambiguous>()? {
             if read.contains_key(&name) {
-                let shown: String = text::shown(&name).chars().take(60).collect();
+                let shown: String = card::masked(&text::shown(&name)).chars().take(60).collect();
                 return Err(A::Error::custom(format_args!("field `{shown}` is given twice")));
             }
             read.insert(name, value);
@@ -80,6 +95,22 @@ impl<'de> Visitor<'de> for OfAnyKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `serde_json`'s own values read the text of such a field once more, as JSON.
+    #[test]
+    fn no_name_of_a_field_has_a_meaning_of_its_own() {
+        let text = r#"{"$serde_json::private::RawValue": "[1, 2]"}"#;
+        let read: Unambiguous = serde_json::from_str(text).unwrap();
+        assert_eq!(read.0["$serde_json::private::RawValue"], "[1, 2]");
+        assert_eq!(read.0.to_string(), text.replace(": ", ":"));
+    }
+
+    #[test]
+    fn the_card_number_in_the_name_of_a_field_is_not_quoted() {
+        let text = r#"{"4111111111111111": 1, "4111111111111111": 2}"#;
+        let error = serde_json::from_str::<Unambiguous>(text).unwrap_err();
+        assert!(why_unread(&error).contains("field `411111******1111` is given twice"), "{error}");
+    }
 
     #[test]
     fn a_field_that_is_given_twice_is_named_and_other_json_is_read_as_it_stands() {
@@ -95,6 +126,10 @@ mod tests {
         for bad in [r#"{"a": 1, "a": 1}"#, r#"[{"b": {"a": [], "\u0061": {}}}]"#] {
             let error = serde_json::from_str::<Unambiguous>(bad).unwrap_err();
             assert!(error.is_data() && error.to_string().contains("field `a` is given twice"), "{error}");
+            assert!(
+                why_unread(&error).starts_with("says two things: field `a` is given twice at line 1"),
+                "{error}"
+            );
         }
     }
 }

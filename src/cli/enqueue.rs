@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 use serde_json::{Map, Value};
 
 use crate::config::Config;
@@ -12,6 +12,7 @@ use crate::refund::draft::{Draft, RefusedDraft, card_numbers_refused, no_such_ch
 use crate::refund::text::{counted, shown};
 use crate::refund::{ChannelName, Refund};
 use crate::store::Saved;
+use crate::unambiguous::{Unambiguous, why_unread};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -52,7 +53,9 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
     fields.insert("amount_minor".into(), amount);
     fields.insert("currency".into(), args.currency.into());
     if let Some(payload) = args.payload {
-        fields.insert("payload".into(), serde_json::from_str(&payload).context("--payload is not JSON")?);
+        let read: Unambiguous =
+            serde_json::from_str(&payload).map_err(|error| anyhow!("--payload {}", why_unread(&error)))?;
+        fields.insert("payload".into(), read.0);
     }
     for (name, value) in [("due_at", args.due_at), ("deadline_at", args.deadline_at)] {
         if let Some(value) = value {

@@ -5,11 +5,12 @@ use serde_json::{Value, json};
 use super::{CONFIG, is_sound, quotes_no_card_number, shows_no_card_number};
 use crate::refund::NewRefund;
 use crate::refund::draft::{Draft, FIELDS};
+use crate::unambiguous::Unambiguous;
 
 /// An accepted refund is sound, and its fields as JSON are the same refund. A refusal lists few problems, and shows no card
 /// number.
 pub fn target(input: &[u8]) {
-    let Ok(json) = serde_json::from_slice::<Value>(input) else { return };
+    let Ok(Unambiguous(json)) = serde_json::from_slice(input) else { return };
     let check = |json: &Value| Draft::check(json, &|channel| CONFIG.draft_rules(channel));
     match check(&json) {
         Ok(refund) => {

@@ -18,10 +18,11 @@ use tracing::Instrument;
 
 use super::body::{self, BodyKind};
 use super::who::OrderRefused;
-use super::{Api, Problem, Who, problem, save, to_the_end};
+use super::{Api, Problem, Who, save, to_the_end};
 use crate::node::running::Running;
 use crate::refund::draft::{Draft, DraftRules, FieldError, RefusedDraft};
 use crate::refund::{ChannelName, NewRefund, TraceParent, card, text};
+use crate::unambiguous::{Unambiguous, why_unread};
 use results::{ItemResult, answer_repeats, not_saved, result_of};
 
 mod items;
@@ -148,7 +149,7 @@ fn checked(item: &[u8], orders: &Orders) -> Result<NewRefund, Wrong> {
         let message = format!("has {} bytes; at most {} are allowed", item.len(), body::MOST_BYTES_ONE);
         return Err(refused(message));
     }
-    let json: Value = serde_json::from_slice(item).map_err(|error| refused(problem::unread(&error)))?;
+    let Unambiguous(json) = serde_json::from_slice(item).map_err(|error| refused(why_unread(&error)))?;
     let Orders { running, who } = orders;
     let rules = |channel: &ChannelName| {
         // The rules of the channels of others stay unknown to the caller.

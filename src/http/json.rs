@@ -41,8 +41,7 @@ pub(super) async fn read_object(
     object(&api.bodies.read(&head, body, most).await?, rule)
 }
 
-/// Reads an object, and JSON in which no object has a field twice. The caller may mean either value, and the two may decide
-/// about other refunds. A refund that is saved is read elsewhere: there the last value counts, as in most programs.
+/// Reads an object.
 pub(super) fn object(bytes: &[u8], rule: &str) -> Result<Map<String, Value>, Problem> {
     let read: Unambiguous = serde_json::from_slice(bytes).map_err(|error| Problem::malformed(&error))?;
     match read.0 {

@@ -15,6 +15,7 @@ use crate::one_by_one::OneByOne;
 use crate::refund::card;
 use crate::refund::draft::FieldError;
 use crate::store::StoreError;
+use crate::unambiguous::why_unread;
 
 /// A refusal on its way to the caller.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,7 +93,7 @@ impl Problem {
 
     /// The problem of a body that is not JSON, or that is not read.
     pub(super) fn malformed(error: &serde_json::Error) -> Self {
-        let detail = format!("the body {}", unread(error));
+        let detail = format!("the body {}", why_unread(error));
         Problem::new(StatusCode::BAD_REQUEST, "malformed", "Malformed JSON", detail)
             .with("line", error.line())
             .with("column", error.column())
@@ -186,19 +187,6 @@ impl Problem {
             more: &self.more,
             errors: &self.errors,
         }
-    }
-}
-
-/// Why JSON was not read. Its grammar allows any depth and any number.
-pub(super) fn unread(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let place = format!("line {} column {}", error.line(), error.column());
-    if text.starts_with("recursion limit exceeded") {
-        format!("is nested too deeply at {place}: at most 127 levels are read")
-    } else if text.starts_with("number out of range") {
-        format!("has a number that is too large at {place}: write it as a string")
-    } else {
-        format!("is not JSON: {text}")
     }
 }
 

@@ -18,6 +18,7 @@ use crate::refund::draft::{
 use crate::refund::text::counted;
 use crate::refund::{ChannelName, NewRefund, Refund, RefundId, TraceParent};
 use crate::store::{Differences, Saved, StoreError};
+use crate::unambiguous::Unambiguous;
 
 /// How long a caller should wait when the backlog is full. It drains at the bank's rate, so sooner is pointless.
 const FULL_RETRY_AFTER_S: u32 = 10;
@@ -37,7 +38,7 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
     };
     let read = {
         // The values take many times the room of the text. None is kept while the save waits for Postgres.
-        let json = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
+        let Unambiguous(json) = serde_json::from_slice(&bytes).map_err(|error| Problem::malformed(&error))?;
         Draft::read(&json, &rules)
     };
     let mut refund = match read {

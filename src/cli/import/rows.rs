@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::refund::NewRefund;
 use crate::refund::draft::{Draft, FIELDS, FieldError, RefusedDraft};
 use crate::refund::text::shown;
+use crate::unambiguous::{Unambiguous, why_unread};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum FileFormat {
@@ -106,8 +107,8 @@ fn read_ndjson(
             continue;
         } else {
             serde_json::from_slice(text.strip_prefix(mark).unwrap_or(&text))
-                .map_err(|error| RefusedLine::unreadable(format!("is not JSON: {error}")))
-                .and_then(|json| check(&json, config))
+                .map_err(|error| RefusedLine::unreadable(why_unread(&error)))
+                .and_then(|Unambiguous(json)| check(&json, config))
         };
         if !push(Row { line, lines: 1, refund }) {
             break;
@@ -269,8 +270,11 @@ fn object(columns: &StringRecord, cells: &StringRecord) -> Result<Value, Refused
     for (column, cell) in columns.iter().zip(cells).filter(|(_, cell)| !cell.is_empty()) {
         let value = match column {
             "amount_minor" => cell.parse::<i64>().map_or_else(|_| Value::from(cell), Value::from),
-            "payload" => serde_json::from_str(cell)
-                .map_err(|error| RefusedLine::unreadable(format!("payload: is not JSON: {error}")))?,
+            "payload" => {
+                let read: Unambiguous = serde_json::from_str(cell)
+                    .map_err(|error| RefusedLine::unreadable(format!("payload: {}", why_unread(&error))))?;
+                read.0
+            }
             _ => Value::from(cell),
         };
         fields.insert(column.to_owned(), value);

@@ -1,6 +1,7 @@
 //! Rules that changed after a refund was saved, and rules that nodes do not have in common.
 
 use futures_util::future::join_all;
+use hyper::Method;
 use serde_json::{Value, json};
 use sqlx::Executor;
 
@@ -111,6 +112,35 @@ async fn a_card_number_that_only_this_nodes_file_accepts_is_refused_alone_and_by
         assert!(imported.contains(says) && imported.contains("line 2: payment_ref: "), "{imported}");
     }
     older.stop().await;
+    node.stop().await;
+}
+
+/// Readers of JSON differ about which of two values counts, and the two may be two amounts.
+#[tokio::test]
+async fn a_refund_with_a_field_twice_is_refused_and_a_payload_is_kept_as_it_was_written() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let written = |refund_ref: &str, more: &str| {
+        let refund = refund(refund_ref, "acme").to_string();
+        format!("{},{more}}}", refund.strip_suffix('}').unwrap())
+    };
+    let twice = written("R-1", r#""amount_minor":125000"#);
+    let inside = written("R-2", r#""payload":{"note":"a","note":"b"}"#);
+    for (body, field) in [(&twice, "amount_minor"), (&inside, "note")] {
+        let refused = node.request(Method::POST, "/v1/refunds", "application/json", body).await;
+        let detail = refused.json()["detail"].to_string();
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(detail.contains(&format!("says two things: field `{field}` is given twice")), "{detail}");
+    }
+    // To `serde_json`'s own values such a field is another text of JSON.
+    let named = written("R-3", r#""payload":{"$serde_json::private::RawValue":"[]"}"#);
+    let batch = format!("[{twice},{named},{inside}]");
+    let batch = node.request(Method::POST, "/v1/refunds/batch", "application/json", &batch).await;
+    assert_eq!(statuses(&batch), [422, 201, 422], "{batch:?}");
+    let kept = "select count(*) from refundd.refunds
+                where payload = '{\"$serde_json::private::RawValue\": \"[]\"}'::jsonb";
+    assert_eq!(scratch.number(kept).await, 1);
+    assert_eq!(scratch.number("select count(*) from refundd.refunds").await, 1);
     node.stop().await;
 }
 

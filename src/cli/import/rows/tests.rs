@@ -111,6 +111,24 @@ fn lines_of_json_are_counted_with_the_empty_ones() {
     assert!(results[1].starts_with("3: is not JSON"), "{results:?}");
 }
 
+#[test]
+fn a_field_that_stands_twice_is_refused_and_no_name_in_a_payload_has_a_meaning_of_its_own() {
+    let head = r#""refund_ref":"R-1","channel":"acme","payment_ref":"P-1","currency":"EUR""#;
+    let twice = format!(r#"{{{head},"amount_minor":5,"amount_minor":500}}"#);
+    let name = r#"{"$serde_json::private::RawValue":"{}"}"#;
+    let named = format!(r#"{{{head},"amount_minor":5,"payload":{name}}}"#);
+    let results = rows(&format!("{twice}\n{named}\n"), FileFormat::Ndjson).unwrap();
+    assert!(results[0].starts_with("1: says two things: field `amount_minor` is given twice"), "{results:?}");
+    assert_eq!(results[1], "2: R-1 5");
+    let cells = format!(
+        "refund_ref,channel,payment_ref,amount_minor,currency,payload\n\
+         R-1,acme,P-1,5,EUR,\"{}\"\n",
+        r#"{"a":1,"a":2}"#.replace('"', "\"\""),
+    );
+    let results = rows(&cells, FileFormat::Csv).unwrap();
+    assert!(results[0].starts_with("2: payload: says two things: field `a` is given twice"), "{results:?}");
+}
+
 /// A refund whose payload has this text.
 fn with_payload(nth: u32, payload: &str, format: FileFormat) -> String {
     match format {
