@@ -9,6 +9,7 @@ pub mod lead_time;
 pub mod liveness;
 pub mod meter;
 mod own_shares;
+mod probes;
 pub mod progress;
 pub mod reach;
 mod reach_events;

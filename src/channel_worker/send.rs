@@ -141,7 +141,9 @@ impl SendAttempt {
         }
         let answer = &sent.answer;
         match self.attempt.probe {
-            Some(reserved) => Box::pin(node.note_probe(channel, answer, send.is_resend, reserved)).await,
+            Some(reserved) => {
+                Box::pin(node.note_probe(channel, self.refund.id, answer, send.is_resend, reserved)).await;
+            }
             None => node.note_answer(channel, answer, send.is_resend, started).await,
         }
         if sent.started.is_some() {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::breakers::{BreakerInput, Failure};
-use super::suspended::{NotedRefusal, Refused, ReservedProbe, Until};
+use super::suspended::{NotedRefusal, Refused, Until};
 use super::{Node, jittered};
 use crate::bank::outcome::for_the_log;
 use crate::channel::Channel;
 use crate::crash;
 use crate::logs::{chain, millis};
-use crate::refund::{Answer, ChannelName, Outcome, RefundId};
+use crate::refund::{Answer, ChannelName, RefundId};
 use crate::store::{OwnSuspension, Refusal, StoreError, SuspendedBy, Suspension};
 
 /// A bank's refusal that suspends the whole channel.
@@ -258,42 +258,5 @@ impl Node {
             reason: format!("{what} {times} refunds one after the other, the last with: {message}"),
         };
         self.note_and_write(channel, Refused::Sends { failure, times, probe }, &noted, None).await;
-    }
-
-    /// Acts on the answer to a probe. A success ends the suspension also when it comes late, after the reservation.
-    pub async fn note_probe(
-        &self,
-        channel: &Channel,
-        answer: &Answer,
-        is_resend: bool,
-        probe: ReservedProbe,
-    ) {
-        let name = &channel.name;
-        let Answer { outcome, message, .. } = answer;
-        match BreakerInput::of(answer, is_resend) {
-            // The bank was not probed: the reservation is still good. A resend that the bank refused is not sent again,
-            // so there is an end to them.
-            BreakerInput::Nothing => self.suspensions.reserve_probe(name, probe),
-            BreakerInput::Answered if matches!(outcome, Outcome::Succeeded | Outcome::Accepted) => {
-                match self.store.end_breaker(name, &self.name, probe.since).await {
-                    Ok(true) => {
-                        self.breakers.start_anew(name);
-                        self.suspensions.note_breaker(name, None);
-                        tracing::info!(channel.name = %name, "The breaker of channel `{name}` is closed again: a probe succeeded");
-                    }
-                    // It ended before, and may have begun anew: the next reading says what holds.
-                    Ok(false) => {}
-                    Err(error) => tracing::warn!(
-                        channel.name = %name, error = %chain(&error),
-                        "Failed to end the breaker's suspension of channel `{name}` in Postgres; the next probe tries again",
-                    ),
-                }
-            }
-            BreakerInput::Failed(_) | BreakerInput::Answered => tracing::warn!(
-                channel.name = %name, outcome = outcome.as_str(),
-                "A probe of channel `{name}` failed, and its breaker keeps it suspended: {}",
-                for_the_log(answer.code, message),
-            ),
-        }
     }
 }
