@@ -278,7 +278,8 @@ impl InquiryAttempt {
         }
     }
 
-    /// Changes the settlement to `review`, because the bank's reference belongs to another refund.
+    /// Changes the settlement to `review`, because the bank's reference belongs to another refund. The breaker does not count it,
+    /// because it stops no inquiries.
     async fn move_to_review(&self, inquired: &mut Inquired) {
         let Attempt { node, channel, .. } = &self.attempt;
         let reference = inquired.answer.bank_ref.take().unwrap_or_default();

@@ -138,7 +138,8 @@ impl Breakers {
         trips.then_some(row.taken)
     }
 
-    /// Notes that refunds of these channels have a bank reference of their own.
+    /// Notes that refunds of these channels have a bank reference of their own. A success without a reference is no reason to call
+    /// it: of a bank that names only taken ones, such successes would keep the breaker from tripping.
     pub fn note_kept<'a>(&self, channels: impl Iterator<Item = &'a ChannelName>) {
         let mut rows = self.0.locked();
         for channel in channels {

@@ -94,6 +94,17 @@ async fn a_probe_whose_refund_has_the_reference_already_closes_the_breaker() {
 }
 
 #[tokio::test]
+async fn a_success_without_a_reference_does_not_begin_the_count_anew() {
+    let scratch = Scratch::new().await;
+    scratch.bank.next("acme", [same(), same(), same(), Step::pays(), same()]);
+    let node = TestNode::start(&scratch, "a", &with_reference(NEVER_PROBED)).await;
+    send_one_by_one(&scratch, 5).await;
+    assert_eq!((scratch.count(State::Succeeded).await, scratch.count(State::Review).await), (2, 3));
+    trips(&scratch).await;
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_reference_of_its_own_begins_the_count_anew() {
     let scratch = Scratch::new().await;
     let own = |body| Step::answers(200, body).and_pays();
