@@ -1,5 +1,6 @@
 //! The breaker: outcomes of one kind, one after the other, suspend a channel; one refund at a time probes the bank.
 
+mod in_a_browser;
 mod late_probes;
 mod reloaded;
 mod resends;

@@ -5,6 +5,7 @@ mod beyond_loopback;
 mod certificates;
 mod clocks;
 mod deeds;
+mod in_a_browser;
 mod matrix;
 mod moving;
 mod places;
@@ -17,6 +18,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
 use jiff::{SignedDuration, Timestamp};
 use refundd::caller::token::Token;
@@ -103,6 +106,11 @@ async fn ask(node: &TestNode, token: Option<&Token>, method: Method, path: &str,
 
 fn bearer(token: &Token) -> String {
     format!("Bearer {}", token.expose())
+}
+
+/// What a browser sends when somebody logs in with this token as password.
+pub fn basic(user: &str, token: &Token) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{}", token.expose())))
 }
 
 /// Sends a form of the page as a browser does: with its origin, the cookie, and the cookie's value as the form's key.

@@ -3,6 +3,7 @@
 
 mod confirmation;
 mod failures;
+mod in_a_browser;
 mod moving;
 mod names;
 mod reopened;

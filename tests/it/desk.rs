@@ -4,6 +4,7 @@ mod against_running;
 mod binds;
 mod forecasts;
 mod fresh;
+mod in_a_browser;
 mod indexes;
 mod status;
 mod stopped;

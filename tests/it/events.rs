@@ -1,5 +1,6 @@
 //! The events: each change leaves one, with who, when, why, before and after; nobody changes one, and a send leaves none.
 
+mod in_a_browser;
 mod kept;
 mod kinds;
 

@@ -1,15 +1,12 @@
 //! The page for people: what it shows, what it lets people do, and what it keeps others from doing.
 
-mod after;
-mod browser;
 mod charts;
 mod cost;
-mod drive;
-mod follow;
 mod forms;
+mod in_a_browser;
 mod over_tls;
+mod pictures;
 mod quick;
-mod stage;
 mod stale;
 mod steer;
 mod uncounted;
@@ -25,7 +22,7 @@ use crate::harness::node::Answer;
 use crate::harness::{Scratch, TestNode, until};
 
 /// A browser asks for a page.
-async fn see(node: &TestNode, path: &str) -> Answer {
+pub async fn see(node: &TestNode, path: &str) -> Answer {
     node.request_with(Method::GET, path, &[("accept", "text/html,application/xhtml+xml")], "").await
 }
 

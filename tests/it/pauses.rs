@@ -2,6 +2,7 @@
 
 mod cooling;
 mod everything;
+mod in_a_browser;
 mod seen;
 mod ways_out;
 
@@ -167,11 +168,8 @@ async fn a_pause_with_an_end_ends_by_itself_on_all_nodes_and_is_written_down() {
     let scratch = Scratch::new().await;
     let a = TestNode::start(&scratch, "a", UNLIMITED).await;
     let b = TestNode::start(&scratch, "b", UNLIMITED).await;
-    let (code, said) = run(
-        &scratch,
-        UNLIMITED,
-        &["pause", "acme", "--reason", "a short look", "--for", "3s", "--by", "ann"],
-    );
+    let pause = ["pause", "acme", "--reason", "a short look", "--for", "3s", "--by", "ann"];
+    let (code, said) = run(&scratch, UNLIMITED, &pause);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("is paused for 3s"), "{said}");
     let paused_us = "select (extract(epoch from paused_at) * 1000000)::bigint from refundd.channels";

@@ -2,6 +2,7 @@
 
 mod days;
 mod dropped;
+mod in_a_browser;
 mod inquiries;
 mod shares;
 mod short;

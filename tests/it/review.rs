@@ -1,5 +1,7 @@
 //! What waits for a person, what a person decides, and what will be too late.
 
+mod in_a_browser;
+
 use std::time::Duration;
 
 use playground::bank::Step;

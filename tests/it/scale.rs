@@ -1,5 +1,7 @@
 //! What stays cheap however many channels, nodes and rows there are, and is right all the same.
 
+mod in_a_browser;
+
 use std::time::Duration;
 
 use refundd::bucket::{BucketKind, End};

@@ -4,6 +4,7 @@
 mod amounts;
 mod attacks;
 mod events;
+mod in_a_browser;
 mod races;
 mod reopened;
 mod shown;

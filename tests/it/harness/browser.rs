@@ -37,7 +37,12 @@ pub const LOOKS: [Look; 4] = [
     Look { width: 1600, height: 1000, dark: true },
 ];
 
-/// One browser at a time: a browser takes as much of the machine as all other tests together.
+/// A wide screen, in light.
+pub const WIDE: Look = LOOKS[2];
+
+/// One browser at a time: a browser takes as much of the machine as all other tests together. Tests start in the order of
+/// their full names, and one that waits here keeps a thread from all others. So the tests in a browser do not stand side by
+/// side: each is in `in_a_browser.rs` of the room of its subject.
 static ONE: Semaphore = Semaphore::const_new(1);
 
 pub struct Browser {

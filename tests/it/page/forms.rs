@@ -1,22 +1,16 @@
 //! The forms of the page: what a person may do with them, who may not, and what another page cannot make a browser do.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
 use refundd::caller::token::Token;
 use refundd::refund::{RefundId, State};
 
 use super::see;
-use crate::callers::{CallerTables, TWO_CHANNELS, post_form};
+use crate::callers::{CallerTables, TWO_CHANNELS, basic, post_form};
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, TestNode};
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 const FORM: &str = "application/x-www-form-urlencoded";
-
-pub fn basic(user: &str, token: &Token) -> String {
-    format!("Basic {}", STANDARD.encode(format!("{user}:{}", token.expose())))
-}
 
 #[tokio::test]
 async fn a_form_pauses_and_resumes_a_channel_with_a_reason_and_a_name() {

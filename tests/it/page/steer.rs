@@ -9,7 +9,7 @@ use refundd::store::{Move, OwnSuspension};
 use sqlx::Executor;
 
 use super::see;
-use crate::callers::{CallerTables, TWO_CHANNELS, post_form};
+use crate::callers::{CallerTables, TWO_CHANNELS, basic, post_form};
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::{Answer, refund};
 use crate::harness::{Scratch, TestNode, until};
@@ -97,7 +97,7 @@ async fn a_form_stops_everything_and_resumes_it_and_only_for_whom_all_channels_e
     let of_all = callers.caller("chief", "may = [\"look\", \"operate\"]\nchannels = [\"*\"]");
     let of_one = callers.caller("desk", "may = [\"look\", \"operate\"]\nchannels = [\"acme\"]");
     let node = TestNode::start(&scratch, "a", &callers.with_channels(TWO_CHANNELS)).await;
-    let (of_all, of_one) = (super::forms::basic("ann", &of_all), super::forms::basic("bob", &of_one));
+    let (of_all, of_one) = (basic("ann", &of_all), basic("bob", &of_one));
     let get = async |login: &str, path: &str| {
         node.request_with(hyper::Method::GET, path, &[("authorization", login)], "").await.text
     };

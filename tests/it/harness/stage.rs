@@ -7,8 +7,7 @@ use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{Decision, OwnSuspension};
 use sqlx::Executor;
 
-use crate::harness::browser::{Browser, Look};
-use crate::harness::{Scratch, TestNode, until, within};
+use super::{Scratch, TestNode, until};
 
 const CHANNELS: &str = r#"
 [limit.acme]
@@ -114,39 +113,4 @@ async fn propose(scratch: &Scratch) {
 /// The id of a refund that waits for a person.
 pub async fn in_review(scratch: &Scratch) -> i64 {
     scratch.number("select min(id) from refundd.refunds where state = 'review'").await
-}
-
-/// `make screenshots`: the pictures of README.md and docs/desk.md.
-#[tokio::test]
-#[ignore = "writes the pictures of the documentation; `make screenshots` runs it"]
-async fn the_pictures_of_the_documentation_are_made() {
-    let ((scratch, node), browser) = (stage().await, Browser::open().await);
-    let id = in_review(&scratch).await;
-    // Shares and paces are of the last minute, so a minute must have passed.
-    within(Duration::from_mins(2), "northbank has sent for a minute", async || {
-        let channels = node.get("/v1/channels").await.json();
-        let channels = channels["channels"].as_array().unwrap().clone();
-        let north = channels.into_iter().find(|channel| channel["channel"] == "northbank").unwrap();
-        north["observed_per_second"].as_f64().unwrap() > 0.95
-    })
-    .await;
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/desk");
-    std::fs::create_dir_all(folder).unwrap();
-    let (wide, narrow) =
-        (Look { width: 1280, height: 860, dark: false }, Look { width: 360, height: 740, dark: false });
-    for (name, path, look) in [
-        ("channels", "/".to_owned(), wide),
-        ("channels-narrow", "/".to_owned(), Look { dark: true, ..narrow }),
-        ("channel", "/channels/acme".to_owned(), wide),
-        ("refund", format!("/refunds/{id}"), wide),
-        ("review", "/review".to_owned(), wide),
-    ] {
-        browser.look(look).await;
-        browser.go(&format!("http://{}{path}", node.daemon.address())).await;
-        until("the counts are there", async || !browser.text().await.contains("still")).await;
-        let picture = browser.picture(false).await;
-        assert!(picture.len() < 180_000, "{name} has {} bytes", picture.len());
-        std::fs::write(format!("{folder}/{name}.png"), picture).unwrap();
-    }
-    node.stop().await;
 }

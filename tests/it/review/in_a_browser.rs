@@ -1,43 +1,12 @@
-//! Actions in a real browser that few people take: lifting what refundd suspended by itself, and choosing all refunds at once.
+//! A person decides in a browser about all refunds at once, without the page's script, and on a list that has changed.
 
-use std::time::Duration;
-
-use refundd::refund::{ChannelName, RefundId, State};
-use refundd::store::{Decided, Decision, OwnSuspension};
+use refundd::refund::{RefundId, State};
+use refundd::store::{Decided, Decision};
 use serde_json::json;
 
-use super::stage::stage;
 use crate::harness::browser::{Browser, LOOKS};
+use crate::harness::stage::stage;
 use crate::harness::until;
-
-#[tokio::test]
-async fn a_person_lifts_the_breaker_and_the_suspension_after_refused_credentials_by_keyboard() {
-    let ((scratch, node), browser) = (stage().await, Browser::open().await);
-    let channel = ChannelName::new("globex").unwrap();
-    let credentials = OwnSuspension::Credentials { age: Duration::ZERO };
-    let breaker =
-        OwnSuspension::Breaker { kind: "rejected", probe: Duration::from_mins(10), age: Duration::ZERO };
-    for look in LOOKS {
-        let before = scratch.suspensions().await;
-        for (own, why) in [(credentials, "the bank answered 401"), (breaker, "20 were rejected")] {
-            assert!(scratch.store.suspend(&channel, own, why, "node-a#1").await.unwrap(), "{why}");
-        }
-        browser.look(look).await;
-        browser.go(&format!("http://{}/channels/globex", node.daemon.address())).await;
-        for (lift, done) in [
-            ("credentials", "Ended. Something else still suspends it"),
-            ("breaker", "Resumed: refunds are sent again"),
-        ] {
-            browser.tab_to(&format!("form:has(input[value={lift}]) input[name=by]")).await;
-            browser.write("ann").await;
-            browser.press(&["Enter"]).await;
-            browser.shows(done).await;
-        }
-        assert_eq!(scratch.suspensions().await, before, "{look:?}");
-    }
-    assert_eq!(browser.complaints().await, Vec::<String>::new());
-    node.stop().await;
-}
 
 #[tokio::test]
 async fn one_box_chooses_all_refunds_of_the_page_and_they_are_decided_together() {
@@ -97,5 +66,41 @@ async fn going_back_to_a_list_that_one_refund_has_left_chooses_no_other_refund()
     // A browser that kept the whole page shows the old list, and the old choice is right there.
     let after = browser.eval(chosen).await;
     assert!(after.as_array().unwrap().iter().all(|one| *one == before[0]), "{before} became {after}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_page_works_without_its_script() {
+    let ((scratch, node), browser) = (stage().await, Browser::open().await);
+    browser.block("*/page.js").await;
+    browser.go(&format!("http://{}/review", node.daemon.address())).await;
+    assert!(browser.text().await.contains("wait for a person"));
+    assert_eq!(
+        browser.eval("return document.querySelector('.all').hidden").await,
+        true,
+        "nothing is offered that needs it"
+    );
+    browser.tab_to("input[name=refund]").await;
+    browser.press(&["Space"]).await;
+    browser.tab_to("input[name=state]").await;
+    browser.press(&["Space"]).await;
+    browser.tab_to("input[name=reason]").await;
+    browser.write("on the statement").await;
+    browser.tab_to("input[name=by]").await;
+    browser.write("ann").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("1 of 1 refund decided").await;
+    assert_eq!(scratch.count(State::Review).await, 5);
+    // A form with two buttons: the second one names its own way.
+    browser.go(&format!("http://{}/approvals", node.daemon.address())).await;
+    browser.tab_to("input[name=proposal]").await;
+    browser.press(&["Space"]).await;
+    browser.tab_to("input[name=reason]").await;
+    browser.write("the bank found it").await;
+    browser.tab_to("input[name=by]").await;
+    browser.write("bob").await;
+    browser.tab_to("button[formaction]").await;
+    browser.press(&["Enter"]).await;
+    browser.shows("1 of 1 decision withdrawn").await;
     node.stop().await;
 }
