@@ -112,9 +112,12 @@ pub struct Leased {
 
 impl Leased {
     /// How many earlier leases ended without a counted attempt. After a person's `ready` these are also the sends before it:
-    /// `attempts` starts at zero then, and the epoch goes on.
+    /// `attempts` starts at zero then, and the epoch goes on. 0 while no byte of the refund has left: such leases say nothing of the bank.
     #[must_use]
     pub fn uncounted_leases(&self) -> u32 {
+        if self.is_first {
+            return 0;
+        }
         u32::try_from(self.epoch - i64::from(self.attempt)).unwrap_or(0)
     }
 }

@@ -32,7 +32,7 @@ pub struct Sending {
     /// An earlier send may have been executed.
     pub is_resend: bool,
     /// How many earlier leases ended without a counted attempt: the bank answered "slow down", or no byte left. After a
-    /// person's `ready` these are also the sends before it.
+    /// person's `ready` these are also the sends before it. 0 if no byte left before this send.
     pub uncounted_leases: u32,
 }
 

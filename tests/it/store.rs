@@ -251,3 +251,17 @@ async fn a_refund_that_is_handed_back_keeps_its_place_in_the_order() {
     scratch.store.settle("a", &[settled(&claimed, Outcome::HandedBack)], false).await.unwrap();
     assert_eq!(scratch.store.due(&acme(), 1).await.unwrap(), [RefundId(2)]);
 }
+
+#[tokio::test]
+async fn leases_before_the_first_byte_of_a_refund_are_no_refusals_of_its_bank() {
+    let scratch = limited_scratch_with(1).await;
+    let lease = async || claim(&scratch, "a", &[unlimited(1)]).await;
+    let settle = async |one: Settled| scratch.store.settle("a", &[one], false).await.unwrap();
+    for _ in 0..5 {
+        settle(Settled { started: None, ..settled(&lease().await, Outcome::HandedBack) }).await;
+    }
+    let refused = settled(&lease().await, Outcome::SlowDown { retry_after: None });
+    assert_eq!(refused.settlement.wait, Duration::ZERO, "the refund keeps its place at its first refusal");
+    settle(refused).await;
+    assert_eq!(lease().await.leased[0].uncounted_leases(), 6);
+}
