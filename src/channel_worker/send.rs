@@ -13,6 +13,7 @@ use crate::bank::{Reserved, Sent};
 use crate::bucket::{Bucket, BucketError, Order, Purpose, Take};
 use crate::channel::Channel;
 use crate::crash;
+use crate::logs::millis;
 use crate::node::Node;
 use crate::node::lead_time::LeadTime;
 use crate::node::meter::Meter;
@@ -118,18 +119,24 @@ impl SendAttempt {
             is_resend: self.refund.is_resend,
             uncounted_leases: self.refund.uncounted_leases(),
         };
-        let settlement = Settlement::of(&sent.answer, send, &channel.policy(), fastrand::f64());
+        let mut settlement = Settlement::of(&sent.answer, send, &channel.policy(), fastrand::f64());
         let started = sent.started.unwrap_or(began);
         // The slot stays in use until the channel is suspended, so that no other request starts meanwhile.
         let waits = &node.waits_of_banks;
-        waits.note(&channel.name, &sent.answer.outcome);
+        waits.note(&channel.name, &sent.answer.outcome, started);
+        let alone = match sent.answer.outcome {
+            Outcome::SlowDown { .. } if !send.keeps_place() => {
+                waits.refused_alone(&channel.name, self.refund.id)
+            }
+            _ => None,
+        };
+        if let Some(times) = alone {
+            settlement.wait = channel.retry.wait_alone(settlement.wait, times);
+            report_alone(self.refund.id, channel, times, settlement.wait);
+        }
         let refusal = match sent.answer.outcome {
             // The bank goes on with others, so it means this refund, which waits alone.
-            Outcome::SlowDown { .. }
-                if !send.keeps_place() && waits.may_mean_one(&channel.name, self.refund.id) =>
-            {
-                None
-            }
+            Outcome::SlowDown { .. } if alone.is_some() => None,
             Outcome::SlowDown { retry_after } => Some(Attempt::slow_down(retry_after)),
             // The next request has another token.
             Outcome::Unauthorised if sent.answer.code == Code::TokenRefused => None,
@@ -210,6 +217,17 @@ impl SendAttempt {
             self.attempt.count_unused(sent.answer.code);
         }
         sent
+    }
+}
+
+/// Logs that a refund waits alone: at first, and each time after twice as many refusals.
+fn report_alone(refund: RefundId, channel: &Channel, times: u32, wait: Duration) {
+    if times.is_power_of_two() {
+        tracing::warn!(
+            refund.id = %refund, channel.name = %channel.name, refused = times, duration_ms = millis(wait),
+            "The bank of channel `{}` refuses refund {refund} again and again, and goes on with others: the refund waits alone, now for {wait:?}. Ask the bank why",
+            channel.name,
+        );
     }
 }
 

@@ -85,7 +85,7 @@ impl Node {
         // Suspend on this node at once, so that it makes no request until Postgres says how long to cool.
         let (refused, named, lasts, reason) = match refusal {
             BankRefusal::Wait { named } => {
-                self.waits_of_banks.start_anew(&channel.name);
+                self.waits_of_banks.start_anew(&channel.name, Instant::now());
                 crash::point("suspending");
                 let lasts = named.unwrap_or(channel.cool_down.max(Self::UNWRITTEN_WAIT));
                 (Refused::Requests, named, lasts, message.to_owned())

@@ -37,12 +37,30 @@ impl RetryPolicy {
         let ceiling = Backoff { first: self.base, last: self.cap }.after(sent);
         Some(ceiling.mul_f64(jitter.clamp(0.0, 1.0)))
     }
+
+    /// The wait of a refund that its bank has refused alone so many times: at first what the bank `asked` for, then twice as long each
+    /// time up to the cap.
+    #[must_use]
+    pub fn wait_alone(&self, asked: Duration, times: u32) -> Duration {
+        Backoff { first: asked, last: self.cap.max(asked) }.after(times)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_refund_that_is_refused_alone_waits_as_long_as_the_bank_asks_then_longer_up_to_the_cap() {
+        let policy = RetryPolicy { cap: Duration::from_mins(1), ..RetryPolicy::default() };
+        let waits = |asked| {
+            let asked = Duration::from_secs(asked);
+            [1, 2, 3, 7, u32::MAX].map(|times| policy.wait_alone(asked, times).as_secs())
+        };
+        assert_eq!(waits(1), [1, 2, 4, 60, 60]);
+        assert_eq!(waits(90), [90; 5], "never less than the bank asked for");
+    }
 
     proptest! {
         #[test]

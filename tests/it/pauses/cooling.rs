@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{acme, are_sent, causes, run};
 use crate::dispatch::UNLIMITED;
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{NodeProcess, Scratch, TestNode, until};
 
 /// With a limit, so that the bank's refusal also lowers the rate.
 const LIMITED: &str = r#"
@@ -91,7 +91,7 @@ async fn a_person_ends_the_wait_that_a_bank_asked_for_and_the_lower_rate() {
 #[tokio::test]
 async fn a_channel_does_not_cool_for_ever_for_refunds_that_its_bank_refuses_alone() {
     let scratch = Scratch::new().await;
-    let node = TestNode::start(&scratch, "a", LIMITED).await;
+    let node = NodeProcess::start(&scratch, "a", LIMITED);
     // Two of one card, say.
     for refund_ref in ["R-1", "R-2"] {
         scratch.bank.next_for("acme", refund_ref, std::iter::repeat_n(Step::too_many(1), 99));
@@ -105,12 +105,21 @@ async fn a_channel_does_not_cool_for_ever_for_refunds_that_its_bank_refuses_alon
     until("both were refused four times", async || refused() >= 4).await;
     scratch.insert("acme", "S-", 1).await;
     are_sent(&scratch, 1).await;
-    let (before, seen) = (scratch.text(cooling).await, refused());
-    until("they are refused again and again", async || refused() >= seen + 3).await;
+    let before = scratch.text(cooling).await;
+    // The bank asks for one second each time.
+    let grown = "select count(*) from refundd.refunds r
+                  where r.due_at >= interval '4 seconds' + (select max(a.finished_at) from refundd.attempts a where a.refund_id = r.id)";
+    until("they are refused again and again, and their waits grow", async || {
+        scratch.number(grown).await == 2
+    })
+    .await;
     assert_eq!(scratch.text(cooling).await, before, "the channel goes on");
+    for id in [1, 2] {
+        let words = format!("refuses refund {id} again and again");
+        until("the log says so", async || node.log().iter().any(|line| line.contains(&words))).await;
+    }
     scratch.insert("acme", "T-", 1).await;
     are_sent(&scratch, 2).await;
-    node.stop().await;
 }
 
 #[tokio::test]

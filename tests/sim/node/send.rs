@@ -158,10 +158,17 @@ impl World<'_> {
         let name = channel.name.clone();
         let age = Duration::from_micros(started.map_or(0, |at| self.now() - at).unsigned_abs());
         let waits = &self.nodes[n].waits_of_banks;
-        waits.note(&name, &answer.outcome);
+        let instant = self.stage.clock.instant();
+        waits.note(&name, &answer.outcome, instant.checked_sub(age).unwrap_or(instant));
+        let alone = match answer.outcome {
+            Outcome::SlowDown { .. } if !sending.keeps_place() => waits.refused_alone(&name, send.refund.id),
+            _ => None,
+        };
+        if let Some(times) = alone {
+            settlement.wait = channel.retry.wait_alone(settlement.wait, times);
+        }
         match answer.outcome {
-            Outcome::SlowDown { .. }
-                if !sending.keeps_place() && waits.may_mean_one(&name, send.refund.id) => {}
+            Outcome::SlowDown { .. } if alone.is_some() => {}
             Outcome::SlowDown { retry_after } => {
                 let named = retry_after.map(|wait| wait.max(Duration::from_secs(1)));
                 self.suspend(n, send.channel_index, channel, BankRefusal::Wait { named }, age).await?;
@@ -204,7 +211,7 @@ impl World<'_> {
         let failed = self.troubled();
         self.ever_suspended = true;
         if matches!(refusal, BankRefusal::Wait { .. }) {
-            self.nodes[n].waits_of_banks.start_anew(&channel.name);
+            self.nodes[n].waits_of_banks.start_anew(&channel.name, self.stage.clock.instant());
         }
         self.stage.tell_time_and_look().await;
         let spacing = channel.spacing();
