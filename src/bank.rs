@@ -173,6 +173,9 @@ impl Bank {
                 let secrets = self.sends.secrets.with(header, &request_id);
                 let asked = Asked { expected: &refund.expected, secrets };
                 let mut answer = outcome::read_answer(&self.channel, asked, status, &headers, &body);
+                if answer.code.is_mixed_up() {
+                    self.sends.pool.distrust();
+                }
                 if let Some(refused) = refused(self.tokens(), token.as_deref(), status)
                     && answer.outcome == Outcome::Unauthorised
                 {
@@ -237,6 +240,9 @@ impl Bank {
                     &headers,
                     &body,
                 );
+                if answer.code.is_mixed_up() {
+                    client.pool.distrust();
+                }
                 if let Some(refused) = refused(self.inquiry_tokens(), token.as_deref(), status)
                     && answer.outcome == InquiryOutcome::Unauthorised
                 {

@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// Makes one request on the connection reserved for it, or on another if none is. No first byte leaves after `deadline`.
-    /// A connection that is dead or was idle for too long is replaced once, if no byte was written on it.
+    /// A connection that is dead, was idle for too long or is no longer trusted is replaced once, if no byte was written on it.
     pub async fn call(
         &self,
         request: &BankRequest,
@@ -143,8 +143,8 @@ impl Client {
             code: Code::ConnectionLost,
             message: "the connection was lost before the first byte".to_owned(),
         };
-        // The bank may be closing it at this moment.
-        if reserved.is_too_old() {
+        // The bank may be closing it at this moment, or its answers may be about other refunds.
+        if reserved.is_outdated() {
             return (lost(), Retry::OnAnother);
         }
         let Some(connection) = reserved.connection() else { return (lost(), Retry::OnAnother) };

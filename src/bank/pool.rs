@@ -25,7 +25,7 @@ use super::connect::{Connection, Dialer};
 use crate::lock::Lock;
 use crate::refund::Code;
 use dialling::Dialling;
-use idle::IdleBound;
+use idle::{Idle, IdleBound};
 use measured::AddressEstimates;
 pub use measured::AddressTimes;
 use missing::Missing;
@@ -74,12 +74,8 @@ struct State {
     short_lived: u32,
     measured: AddressEstimates,
     tries: Tries,
-}
-
-#[derive(Debug)]
-struct Idle {
-    connection: Connection,
-    since: Instant,
+    /// Grows with each [`Pool::distrust`].
+    generation: u64,
 }
 
 impl Pool {
@@ -104,6 +100,7 @@ impl Pool {
             short_lived: 0,
             measured: AddressEstimates::default(),
             tries: Tries::default(),
+            generation: 0,
         };
         Pool(Arc::new(Shared { dialer, most, state: Mutex::new(state), came: Notify::new() }))
     }
@@ -176,6 +173,14 @@ impl Pool {
         Ok(())
     }
 
+    /// Never uses a connection again that was opened before: one of them brought an answer about another refund, so its later answers
+    /// may be about other refunds as well. A connection that is in use is closed after its answer.
+    pub fn distrust(&self) {
+        let mut state = self.0.state();
+        state.generation += 1;
+        state.idle.clear();
+    }
+
     /// How long before `at` a worker must reserve, so that `need` connections are open at `at`.
     pub fn lead(&self, at: Instant, need: usize) -> Duration {
         let state = self.0.state();
@@ -204,14 +209,6 @@ impl Pool {
     }
 }
 
-impl Idle {
-    fn is_usable(&self, at: Instant, bound: &IdleBound) -> bool {
-        !self.connection.sender.is_closed()
-            && at.saturating_duration_since(self.since) < bound.of(self.connection.answered)
-            && at < self.connection.renew_at
-    }
-}
-
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.locked()
@@ -224,7 +221,7 @@ impl Shared {
             if idle.is_usable(until, &state.idle_bound) {
                 let Idle { connection, since } = idle;
                 state.out += 1;
-                got.push(Reserved::new(connection, since, Arc::clone(self)));
+                got.push(Reserved::new(connection, since, state.generation, Arc::clone(self)));
             } else {
                 self.note_end(state, &idle.connection, idle.since);
             }

@@ -11,7 +11,23 @@
 
 use std::time::{Duration, Instant};
 
+use crate::bank::connect::Connection;
 use crate::channel::Channel;
+
+/// A connection that nobody has reserved, and since when it has been idle.
+#[derive(Debug)]
+pub(super) struct Idle {
+    pub connection: Connection,
+    pub since: Instant,
+}
+
+impl Idle {
+    pub fn is_usable(&self, at: Instant, bound: &IdleBound) -> bool {
+        !self.connection.sender.is_closed()
+            && at.saturating_duration_since(self.since) < bound.of(self.connection.answered)
+            && at < self.connection.renew_at
+    }
+}
 
 /// The bounds of one address.
 #[derive(Debug)]

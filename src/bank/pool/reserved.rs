@@ -3,46 +3,56 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Pool, Shared, Want, idle};
+use super::{Pool, Shared, State, Want, idle};
 use crate::bank::connect::Connection;
 use crate::bank::kernel;
 
-/// A reserved connection. When it is dropped, the connection becomes idle again, unless it was closed.
+/// A reserved connection. When it is dropped, the connection becomes idle again, unless it was closed or is no longer trusted.
 #[derive(Debug)]
 pub struct Reserved {
     connection: Option<Connection>,
     pub(super) since: Instant,
+    /// The pool's generation when the connection was reserved.
+    generation: u64,
     pool: Arc<Shared>,
 }
 
 impl Reserved {
-    pub(super) fn new(connection: Connection, since: Instant, pool: Arc<Shared>) -> Self {
-        Reserved { connection: Some(connection), since, pool }
+    pub(super) fn new(connection: Connection, since: Instant, generation: u64, pool: Arc<Shared>) -> Self {
+        Reserved { connection: Some(connection), since, generation, pool }
     }
 
-    /// Whether the connection is open, as far as this end knows.
+    /// Whether the connection is open, as far as this end knows, and still trusted.
     pub fn is_open(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| !connection.sender.is_closed())
+        let is_open = self.connection.as_ref().is_some_and(|connection| !connection.sender.is_closed());
+        is_open && self.is_trusted(&self.pool.state())
     }
 
-    /// Whether the connection has been idle for so long that it must not be used any more. Its age does not count: it may have
-    /// its permit already, and another might not be open in time.
-    pub(in crate::bank) fn is_too_old(&self) -> bool {
-        !self.is_young(Instant::now())
+    /// Whether the connection must not be used any more: it has been idle for too long, or is no longer trusted. Its age does not
+    /// count: it may have its permit already, and another might not be open in time.
+    pub(in crate::bank) fn is_outdated(&self) -> bool {
+        !self.is_usable(Instant::now())
     }
 
-    fn is_young(&self, at: Instant) -> bool {
+    fn is_usable(&self, at: Instant) -> bool {
         let Some(connection) = &self.connection else { return false };
-        at.saturating_duration_since(self.since) < self.pool.state().idle_bound.of(connection.answered)
+        let state = self.pool.state();
+        let idle = at.saturating_duration_since(self.since);
+        self.is_trusted(&state) && idle < state.idle_bound.of(connection.answered)
     }
 
-    /// Waits until `at` with this connection. If it will be too old by then, or idle for too long, another takes its place, which
-    /// is opened shortly before; `None` if that one is not open at `at`.
+    /// Whether the pool was not told to distrust its connections since this one was reserved.
+    fn is_trusted(&self, state: &State) -> bool {
+        self.generation == state.generation
+    }
+
+    /// Waits until `at` with this connection. If it will be too old by then, or idle for too long, or is no longer trusted, another
+    /// takes its place, which is opened shortly before; `None` if that one is not open at `at`.
     pub async fn until(self, at: Instant) -> Option<Reserved> {
         let lives = self.connection.as_ref().is_some_and(|connection| at < connection.renew_at);
         // A connection that is only too old is better than none.
         let is_soon = || Instant::now() + Pool(Arc::clone(&self.pool)).set_up() + Pool::MARGIN > at;
-        let keeps = self.is_young(at) && (lives || is_soon());
+        let keeps = self.is_usable(at) && (lives || is_soon());
         let reserved = if keeps { Some(self) } else { Box::pin(self.another(at)).await };
         tokio::time::sleep_until(at.into()).await;
         reserved
@@ -117,7 +127,9 @@ impl Drop for Reserved {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.out -= 1;
-        if let Some(connection) = self.connection.take() {
+        if self.is_trusted(&state)
+            && let Some(connection) = self.connection.take()
+        {
             self.pool.put_idle(&mut state, connection, self.since);
         }
     }

@@ -206,12 +206,40 @@ async fn a_connection_at_the_end_of_its_life_carries_the_request_it_is_reserved_
     assert!(pool.lead(late, 1) >= Pool::MARGIN, "it is replaced before the permit is asked for");
     let mut reserved = pool.reserve_more(1, now).remove(0);
     reserved.connection().unwrap().renew_at = now;
-    assert!(reserved.is_open() && !reserved.is_too_old(), "its permit is not wasted");
+    assert!(reserved.is_open() && !reserved.is_outdated(), "its permit is not wasted");
     reserved.answered(false, None);
     drop(reserved);
     assert_eq!(pool.counts(), (0, 0, 0), "it is not kept");
     let mut fresh = pool.reserve(want(1)).await.unwrap().remove(0);
     assert!(fresh.connection().unwrap().renew_at > now + Duration::from_mins(3));
+}
+
+/// One of them may be one answer off. Nothing is wrong with the way to the bank.
+#[tokio::test]
+async fn connections_of_before_a_mixed_up_answer_are_not_used_again_and_none_counts_as_failed() {
+    let (address, _came) = server(true).await;
+    let pool = pool(&address, 3);
+    let mut reserved = pool.reserve(want(3)).await.unwrap();
+    while pool.counts().2 > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    reserved.extend(pool.reserve_more(3, Instant::now()));
+    assert_eq!(pool.counts(), (0, 3, 0));
+    drop(reserved.pop());
+    reserved[0].answered(false, None);
+    let distrusted = Instant::now();
+    pool.distrust();
+    assert_eq!(pool.counts(), (0, 2, 0), "the idle one is closed");
+    assert!(reserved.iter().all(|one| !one.is_open() && one.is_outdated()), "those in hand are replaced");
+    drop(reserved);
+    assert_eq!(pool.counts(), (0, 0, 0), "those in use are closed when they come back");
+    let mut fresh = pool.reserve(want(1)).await.unwrap().remove(0);
+    assert!(fresh.since >= distrusted && fresh.is_open());
+    fresh.answered(false, None);
+    drop(fresh);
+    assert_eq!(pool.counts(), (1, 0, 0), "one that was opened since is kept");
+    assert!(pool.take_failures().is_empty());
+    assert_eq!(pool.0.state().short_lived, 0);
 }
 
 #[tokio::test]
