@@ -82,7 +82,6 @@ async fn a_dry_run_compares_payloads_as_postgres_does() {
         ("2.5e-7", "0.00000025", true),
         ("1e25", "10000000000000000000000000", true),
         (r#"{"b": [1.50], "c": 2}"#, r#"{"c": 2.0, "b": [1.5]}"#, true),
-        (r#"{"b": 1, "b": 2}"#, r#"{"b": 2}"#, true),
         ("1", r#""1""#, false),
         ("1", "[1]", false),
         ("1", "-1", false),
