@@ -123,7 +123,7 @@ impl SendAttempt {
         let started = sent.started.unwrap_or(began);
         // The slot stays in use until the channel is suspended, so that no other request starts meanwhile.
         let waits = &node.waits_of_banks;
-        waits.note(&channel.name, &sent.answer.outcome, started);
+        waits.note(&channel.name, self.refund.id, &sent.answer.outcome, started);
         let alone = match sent.answer.outcome {
             Outcome::SlowDown { .. } if !send.keeps_place() => {
                 waits.refused_alone(&channel.name, self.refund.id)

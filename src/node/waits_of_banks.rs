@@ -18,7 +18,7 @@ struct SinceCooling {
     cooled_at: Option<Instant>,
     /// Whether the bank has said of a refund what became of it. The send began after the channel cooled.
     has_verdict: bool,
-    /// How often the bank refused each refund alone.
+    /// How often the bank refused each refund alone, until it said what became of it.
     refused_alone: HashMap<RefundId, u32>,
 }
 
@@ -26,14 +26,15 @@ impl WaitsOfBanks {
     /// How many refunds a bank may refuse alone. If it refuses more, it means the channel.
     pub const ALONE: usize = 8;
 
-    /// Notes the answer to a send that began at `began`.
-    pub fn note(&self, channel: &ChannelName, outcome: &Outcome, began: Instant) {
+    /// Notes the answer to a send of this refund that began at `began`.
+    pub fn note(&self, channel: &ChannelName, refund: RefundId, outcome: &Outcome, began: Instant) {
         if !matches!(outcome, Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected) {
             return;
         }
         let mut channels = self.0.locked();
         if let Some(since) = channels.get_mut(channel) {
             since.has_verdict |= since.cooled_at.is_none_or(|cooled_at| began > cooled_at);
+            since.refused_alone.remove(&refund);
         } else {
             channels.insert(channel.clone(), SinceCooling { has_verdict: true, ..SinceCooling::default() });
         }
@@ -58,6 +59,11 @@ impl WaitsOfBanks {
         let cooled = SinceCooling { cooled_at: Some(now), ..SinceCooling::default() };
         self.0.locked().insert(channel.clone(), cooled);
     }
+
+    /// Forgets what the bank did under the channel's earlier settings.
+    pub fn forget(&self, channel: &ChannelName) {
+        self.0.locked().remove(channel);
+    }
 }
 
 #[cfg(test)]
@@ -75,19 +81,19 @@ mod tests {
         let alone = |id| waits.refused_alone(&acme, RefundId(id)).is_some();
         assert!(!alone(1), "nothing is known");
         for nothing in [Outcome::Unknown, Outcome::SlowDown { retry_after: None }] {
-            waits.note(&acme, &nothing, now);
+            waits.note(&acme, RefundId(99), &nothing, now);
             assert!(!alone(1), "{nothing:?}");
         }
         for verdict in [Outcome::Succeeded, Outcome::Accepted, Outcome::Rejected] {
-            waits.note(&acme, &verdict, now);
+            waits.note(&acme, RefundId(99), &verdict, now);
             assert!(alone(1) && alone(1) && (2..=8).all(alone), "{verdict:?}");
-            waits.note(&acme, &verdict, now);
+            waits.note(&acme, RefundId(99), &verdict, now);
             assert!(!alone(9) && alone(8), "it means the channel if it refuses more");
             waits.start_anew(&acme, now);
             assert!(!alone(1), "it cooled");
             now += Duration::from_millis(1);
         }
-        waits.note(&ChannelName::new("globex").unwrap(), &Outcome::Succeeded, now);
+        waits.note(&ChannelName::new("globex").unwrap(), RefundId(99), &Outcome::Succeeded, now);
         assert!(!alone(1), "another channel says nothing");
     }
 
@@ -97,12 +103,12 @@ mod tests {
         let later = |ms| began + Duration::from_millis(ms);
         waits.start_anew(&acme, later(10));
         for early in [began, later(10)] {
-            waits.note(&acme, &Outcome::Succeeded, early);
+            waits.note(&acme, RefundId(99), &Outcome::Succeeded, early);
             assert_eq!(waits.refused_alone(&acme, RefundId(1)), None);
         }
-        waits.note(&acme, &Outcome::Succeeded, later(11));
+        waits.note(&acme, RefundId(99), &Outcome::Succeeded, later(11));
         assert_eq!(waits.refused_alone(&acme, RefundId(1)), Some(1));
-        waits.note(&acme, &Outcome::Succeeded, began);
+        waits.note(&acme, RefundId(99), &Outcome::Succeeded, began);
         assert_eq!(waits.refused_alone(&acme, RefundId(1)), Some(2), "an early one takes nothing away");
     }
 
@@ -110,10 +116,18 @@ mod tests {
     fn refusals_are_counted_for_each_refund_until_the_channel_cools() {
         let (waits, acme, now) = (WaitsOfBanks::default(), acme(), Instant::now());
         let times = |id| waits.refused_alone(&acme, RefundId(id));
-        waits.note(&acme, &Outcome::Succeeded, now);
+        waits.note(&acme, RefundId(99), &Outcome::Succeeded, now);
         assert_eq!([1, 1, 2, 1].map(times), [Some(1), Some(2), Some(1), Some(3)]);
+        waits.note(&acme, RefundId(1), &Outcome::Succeeded, now);
+        assert_eq!(
+            [1, 2].map(times),
+            [Some(1), Some(2)],
+            "its verdict ends its count, and gives its place back"
+        );
         waits.start_anew(&acme, now);
-        waits.note(&acme, &Outcome::Succeeded, now + Duration::from_millis(1));
+        waits.note(&acme, RefundId(99), &Outcome::Succeeded, now + Duration::from_millis(1));
         assert_eq!(times(1), Some(1));
+        waits.forget(&acme);
+        assert_eq!(times(1), None, "its settings changed");
     }
 }

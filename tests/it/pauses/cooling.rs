@@ -101,11 +101,10 @@ async fn a_channel_does_not_cool_for_ever_for_refunds_that_its_bank_refuses_alon
         scratch.bank.look(|ledger| ledger.all().iter().filter(|one| &*one.refund_ref == refund_ref).count())
     };
     let refused = || refused("R-1").min(refused("R-2"));
-    let cooling = "select concat(cool_until, ' after ', refusals, ' refusals') from refundd.channels";
     until("both were refused four times", async || refused() >= 4).await;
     scratch.insert("acme", "S-", 1).await;
     are_sent(&scratch, 1).await;
-    let before = scratch.text(cooling).await;
+    let before = scratch.text("select coalesce(cool_until, now())::text from refundd.channels").await;
     // The bank asks for one second each time.
     let grown = "select count(*) from refundd.refunds r
                   where r.due_at >= interval '4 seconds' + (select max(a.finished_at) from refundd.attempts a where a.refund_id = r.id)";
@@ -113,7 +112,8 @@ async fn a_channel_does_not_cool_for_ever_for_refunds_that_its_bank_refuses_alon
         scratch.number(grown).await == 2
     })
     .await;
-    assert_eq!(scratch.text(cooling).await, before, "the channel goes on");
+    let again = format!("select count(*) from refundd.channels where cool_until > '{before}'");
+    assert_eq!(scratch.number(&again).await, 0, "the channel goes on");
     for id in [1, 2] {
         let words = format!("refuses refund {id} again and again");
         until("the log says so", async || node.log().iter().any(|line| line.contains(&words))).await;

@@ -159,7 +159,7 @@ impl World<'_> {
         let age = Duration::from_micros(started.map_or(0, |at| self.now() - at).unsigned_abs());
         let waits = &self.nodes[n].waits_of_banks;
         let instant = self.stage.clock.instant();
-        waits.note(&name, &answer.outcome, instant.checked_sub(age).unwrap_or(instant));
+        waits.note(&name, send.refund.id, &answer.outcome, instant.checked_sub(age).unwrap_or(instant));
         let alone = match answer.outcome {
             Outcome::SlowDown { .. } if !sending.keeps_place() => waits.refused_alone(&name, send.refund.id),
             _ => None,
