@@ -173,8 +173,8 @@ impl Bank {
                 let secrets = self.sends.secrets.with(header, &request_id);
                 let asked = Asked { expected: &refund.expected, secrets };
                 let mut answer = outcome::read_answer(&self.channel, asked, status, &headers, &body);
-                if answer.code.is_mixed_up() {
-                    self.sends.pool.distrust();
+                if answer.names_another {
+                    self.sends.pool.distrust(first_byte);
                 }
                 if let Some(refused) = refused(self.tokens(), token.as_deref(), status)
                     && answer.outcome == Outcome::Unauthorised
@@ -240,8 +240,8 @@ impl Bank {
                     &headers,
                     &body,
                 );
-                if answer.code.is_mixed_up() {
-                    client.pool.distrust();
+                if answer.names_another {
+                    client.pool.distrust(first_byte);
                 }
                 if let Some(refused) = refused(self.inquiry_tokens(), token.as_deref(), status)
                     && answer.outcome == InquiryOutcome::Unauthorised

@@ -141,7 +141,7 @@ impl Client {
         }
         let lost = || CallResult::Unwritten {
             code: Code::ConnectionLost,
-            message: "the connection was lost before the first byte".to_owned(),
+            message: "the connection was lost or given up before the first byte".to_owned(),
         };
         // The bank may be closing it at this moment, or its answers may be about other refunds.
         if reserved.is_outdated() {

@@ -16,7 +16,8 @@ use hyper::header::{AGE, HeaderValue};
 use serde_json::Value;
 
 use super::outcome::{
-    about_body, asks_to_wait, contradiction, first_match, kept_reference, message, reference, retry_after,
+    Contradiction, about_body, asks_to_wait, contradiction, first_match, kept_reference, message, reference,
+    retry_after,
 };
 use super::{Asked, json};
 use crate::channel::{AnswerRule, Inquiry, ReferenceAt, RuleOutcome};
@@ -87,11 +88,12 @@ pub fn read_inquiry_answer<'r>(
     let bank_ref = json.as_ref().filter(|_| is_known).and_then(|json| reference(reference_at, json));
     let not_found_at = inquiry.not_found.as_ref().filter(|_| !is_known).map(|(pointer, _)| pointer.as_str());
     let status_at = iter::once(inquiry.status.as_str()).chain(not_found_at);
-    if let Some((code, message)) =
+    if let Some(Contradiction { code, message, names_another }) =
         contradiction(asked, json.as_ref(), status_at, reference_at, bank_ref.as_deref())
     {
         return InquiryAnswer {
             status: Some(status),
+            names_another,
             ..InquiryAnswer::new(InquiryOutcome::Review, code, &message)
         };
     }

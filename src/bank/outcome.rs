@@ -7,6 +7,7 @@
 //! An answer without a body is whole only if its headers say so. Without such headers the body ends with the
 //! connection, and then an answer that was cut off looks like an empty answer.
 
+mod contradiction;
 mod errors;
 mod texts;
 
@@ -18,10 +19,9 @@ use hyper::header::{CONTENT_LENGTH, DATE, HeaderValue, RETRY_AFTER, TRANSFER_ENC
 use super::Asked;
 use super::json::{self, UnreadBody};
 use crate::channel::{AnswerRule, Channel, ReferenceAt, RuleOutcome};
-use crate::refund::{Answer, Code, EchoMismatch, Outcome, card, text};
+use crate::refund::{Answer, Code, Outcome, card, text};
+pub(super) use contradiction::{Contradiction, contradiction};
 use errors::{is_taken_for_paid, names_an_error};
-use texts::redact;
-
 pub(super) use texts::{about_body, message};
 
 /// The longest `Retry-After` that refundd obeys; a longer one counts as this.
@@ -54,19 +54,19 @@ pub fn read_answer<'r>(
     let said = message(status, rule.filter(|_| code == Code::ChannelRule), json.as_ref(), asked.secrets);
     let message = text::first(said + &about_body(code, headers, body, asked.secrets), 500);
     let answer = Answer { status: Some(status), ..Answer::new(outcome, code, message) };
-    // These are about the channel, or say that this request was not executed. They count, whatever the answer repeats.
-    if answer.outcome.executed_nothing() {
-        return answer;
-    }
     let settles = matches!(answer.outcome, Outcome::Succeeded | Outcome::Accepted);
     let bank_ref = found.filter(|_| settles);
     let of_status = channel.answer_rules.iter().filter(|rule| rule.status == status);
     let status_at = of_status.filter_map(|rule| Some(rule.body.as_ref()?.0.as_str()));
     let reference_at = channel.reference_at();
-    if let Some((code, message)) =
-        contradiction(asked, json.as_ref(), status_at, reference_at, bank_ref.as_deref())
+    let contradiction = contradiction(asked, json.as_ref(), status_at, reference_at, bank_ref.as_deref());
+    // Some answers are about the channel, or say that this request was not executed. They count whatever else they repeat, but
+    // not if they name another refund.
+    let executed_nothing = answer.outcome.executed_nothing();
+    if let Some(Contradiction { code, message, names_another }) =
+        contradiction.filter(|contradiction| contradiction.names_another || !executed_nothing)
     {
-        return Answer { status: Some(status), ..Answer::new(Outcome::Review, code, message) };
+        return Answer { status: Some(status), names_another, ..Answer::new(Outcome::Review, code, message) };
     }
     Answer { bank_ref: kept_reference(asked, bank_ref), ..answer }
 }
@@ -133,38 +133,6 @@ fn is_framed(status: u16, headers: &HeaderMap) -> bool {
         Some(coding) => is_chunked(coding),
         None => headers.contains_key(CONTENT_LENGTH),
     }
-}
-
-/// Why an answer cannot be about this refund: a code and a message for people. `None` if nothing speaks against it.
-/// `status_at` are the JSON pointers by which the channel reads what the answer means.
-pub(super) fn contradiction<'p>(
-    Asked { expected, secrets }: Asked<'_>,
-    json: Option<&serde_json::Value>,
-    status_at: impl IntoIterator<Item = &'p str>,
-    reference_at: Option<ReferenceAt<'_>>,
-    bank_ref: Option<&str>,
-) -> Option<(Code, String)> {
-    let bank_ref_at = reference_at.map(|at| at.pointer);
-    let short = |text: &str| text::first(redact(&secrets.hide(text)), 120);
-    let mismatch = json.and_then(|json| expected.mismatch(json, status_at, bank_ref_at));
-    if let Some(EchoMismatch { field, sent, answered }) = mismatch {
-        let (sent, answered) = (short(&sent), short(&answered));
-        return Some((
-            Code::EchoDiffers,
-            format!("the answer repeats another {field}: \"{answered}\", and \"{sent}\" was sent"),
-        ));
-    }
-    let (before, now) = expected.bank_ref.as_deref().zip(bank_ref)?;
-    // One of the two may be masked: the channel's `card_numbers` may have changed in between.
-    (before != now && card::masked(before) != now && card::masked(now) != before).then(|| {
-        let (before, now) = (short(before), short(now));
-        (
-            Code::BankRefDiffers,
-            format!(
-                "the bank's reference is \"{now}\" now and was \"{before}\" before: were there two refunds?"
-            ),
-        )
-    })
 }
 
 /// The part of an answer's message that may be logged: of an echo mismatch the field alone, because the values are

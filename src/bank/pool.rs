@@ -74,8 +74,8 @@ struct State {
     short_lived: u32,
     measured: AddressEstimates,
     tries: Tries,
-    /// Grows with each [`Pool::distrust`].
-    generation: u64,
+    /// When [`Pool::distrust`] last gave up the connections of before.
+    distrusted_at: Option<Instant>,
 }
 
 impl Pool {
@@ -100,7 +100,7 @@ impl Pool {
             short_lived: 0,
             measured: AddressEstimates::default(),
             tries: Tries::default(),
-            generation: 0,
+            distrusted_at: None,
         };
         Pool(Arc::new(Shared { dialer, most, state: Mutex::new(state), came: Notify::new() }))
     }
@@ -173,12 +173,15 @@ impl Pool {
         Ok(())
     }
 
-    /// Never uses a connection again that was opened before: one of them brought an answer about another refund, so its later answers
-    /// may be about other refunds as well. A connection that is in use is closed after its answer.
-    pub fn distrust(&self) {
+    /// Never uses a connection again that was opened before: the answer to a request that began at `began` was about another refund, so
+    /// the later answers there may be, too. A connection that is in use is closed after its answer. Such an answer on a connection that
+    /// is given up already says nothing about those opened since.
+    pub fn distrust(&self, began: Instant) {
         let mut state = self.0.state();
-        state.generation += 1;
-        state.idle.clear();
+        if state.distrusted_at.is_none_or(|at| at <= began) {
+            state.distrusted_at = Some(Instant::now());
+            state.idle.clear();
+        }
     }
 
     /// How long before `at` a worker must reserve, so that `need` connections are open at `at`.
@@ -221,7 +224,7 @@ impl Shared {
             if idle.is_usable(until, &state.idle_bound) {
                 let Idle { connection, since } = idle;
                 state.out += 1;
-                got.push(Reserved::new(connection, since, state.generation, Arc::clone(self)));
+                got.push(Reserved::new(connection, since, state.distrusted_at, Arc::clone(self)));
             } else {
                 self.note_end(state, &idle.connection, idle.since);
             }

@@ -90,6 +90,8 @@ pub struct Answer {
     pub message: String,
     /// The bank's reference, if the channel names its place in the answer.
     pub bank_ref: Option<String>,
+    /// The answer names another refund: its connection may be one answer off.
+    pub names_another: bool,
 }
 
 impl Answer {
@@ -97,7 +99,8 @@ impl Answer {
     /// and no card number.
     #[must_use]
     pub fn new(outcome: Outcome, code: Code, message: impl Into<String>) -> Self {
-        Answer { outcome, status: None, code, message: for_the_journal(&message.into()), bank_ref: None }
+        let message = for_the_journal(&message.into());
+        Answer { outcome, status: None, code, message, bank_ref: None, names_another: false }
     }
 }
 

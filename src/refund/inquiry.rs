@@ -109,6 +109,8 @@ pub struct InquiryAnswer {
     pub message: String,
     /// The bank's reference, if the answer has one.
     pub bank_ref: Option<String>,
+    /// The answer names another refund: its connection may be one answer off.
+    pub names_another: bool,
 }
 
 impl InquiryAnswer {
@@ -116,7 +118,8 @@ impl InquiryAnswer {
     /// and no card number.
     #[must_use]
     pub fn new(outcome: InquiryOutcome, code: Code, message: &str) -> Self {
-        InquiryAnswer { outcome, status: None, code, message: for_the_journal(message), bank_ref: None }
+        let message = for_the_journal(message);
+        InquiryAnswer { outcome, status: None, code, message, bank_ref: None, names_another: false }
     }
 }
 

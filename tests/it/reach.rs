@@ -3,6 +3,7 @@
 mod addresses;
 mod events;
 mod keep_alive;
+mod one_answer_off;
 mod postgres;
 mod resumed;
 mod roots;

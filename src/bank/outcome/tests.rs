@@ -242,6 +242,8 @@ fn an_answer_about_another_refund_goes_to_a_person() {
         (202, r#"{"refund_ref":"R-8"}"#),
         (422, r#"{"currency":"USD"}"#),
         (500, r#"{"refund_id":8}"#),
+        (429, r#"{"refund_id":8}"#),
+        (401, r#"{"refund_ref":"R-8"}"#),
     ] {
         let answer = answer(None, status, body);
         assert_eq!((&answer.outcome, answer.code), (&Outcome::Review, Code::EchoDiffers), "{body}");
@@ -249,10 +251,13 @@ fn an_answer_about_another_refund_goes_to_a_person() {
         let logged = for_the_log(answer.code, &answer.message);
         let fields = ["amount_minor", "refund_ref", "currency", "refund_id"];
         let field = body.split('"').find(|part| fields.contains(part)).unwrap();
+        assert_eq!(answer.names_another, field.starts_with("refund"), "{body}");
         assert_eq!(logged, format!("the answer repeats another {field}"));
         assert!(answer.message.starts_with(logged) && answer.message.ends_with(" was sent"), "{answer:?}");
     }
-    assert!(matches!(answer(None, 429, r#"{"refund_id":8}"#).outcome, Outcome::SlowDown { .. }));
+    // These say that the request was not executed, or are about the channel, whatever amount they repeat.
+    assert!(matches!(answer(None, 429, r#"{"amount_minor":8}"#).outcome, Outcome::SlowDown { .. }));
+    assert_eq!(answer(None, 401, r#"{"refund_id":"","currency":"USD"}"#).outcome, Outcome::Unauthorised);
     let paid = answer(None, 200, r#"{"amount_minor":1250,"currency":"EUR","id":77}"#);
     assert_eq!((paid.outcome, paid.bank_ref.as_deref()), (Outcome::Succeeded, Some("77")));
     let same = answer(Some("B-1"), 200, r#"{"id":"B-1"}"#);

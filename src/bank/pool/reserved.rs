@@ -12,14 +12,19 @@ use crate::bank::kernel;
 pub struct Reserved {
     connection: Option<Connection>,
     pub(super) since: Instant,
-    /// The pool's generation when the connection was reserved.
-    generation: u64,
+    /// When the pool last gave up its connections before this one was reserved.
+    distrusted_at: Option<Instant>,
     pool: Arc<Shared>,
 }
 
 impl Reserved {
-    pub(super) fn new(connection: Connection, since: Instant, generation: u64, pool: Arc<Shared>) -> Self {
-        Reserved { connection: Some(connection), since, generation, pool }
+    pub(super) fn new(
+        connection: Connection,
+        since: Instant,
+        distrusted_at: Option<Instant>,
+        pool: Arc<Shared>,
+    ) -> Self {
+        Reserved { connection: Some(connection), since, distrusted_at, pool }
     }
 
     /// Whether the connection is open, as far as this end knows, and still trusted.
@@ -43,7 +48,7 @@ impl Reserved {
 
     /// Whether the pool was not told to distrust its connections since this one was reserved.
     fn is_trusted(&self, state: &State) -> bool {
-        self.generation == state.generation
+        self.distrusted_at == state.distrusted_at
     }
 
     /// Waits until `at` with this connection. If it will be too old by then, or idle for too long, or is no longer trusted, another
