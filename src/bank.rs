@@ -176,7 +176,8 @@ impl Bank {
                 if answer.names_another {
                     self.sends.pool.distrust(first_byte);
                 }
-                if let Some(refused) = refused(self.tokens(), token.as_deref(), status)
+                if !answer.names_another
+                    && let Some(refused) = refused(self.tokens(), token.as_deref(), status)
                     && answer.outcome == Outcome::Unauthorised
                 {
                     refused.explain(&mut answer.code, &mut answer.message);
@@ -243,7 +244,8 @@ impl Bank {
                 if answer.names_another {
                     client.pool.distrust(first_byte);
                 }
-                if let Some(refused) = refused(self.inquiry_tokens(), token.as_deref(), status)
+                if !answer.names_another
+                    && let Some(refused) = refused(self.inquiry_tokens(), token.as_deref(), status)
                     && answer.outcome == InquiryOutcome::Unauthorised
                 {
                     refused.explain(&mut answer.code, &mut answer.message);

@@ -82,22 +82,18 @@ pub fn read_inquiry_answer<'r>(
         answer.outcome,
         InquiryOutcome::Succeeded | InquiryOutcome::Pending | InquiryOutcome::Rejected
     );
-    if !is_known && answer.outcome != InquiryOutcome::NotFound {
-        return answer;
-    }
     let bank_ref = json.as_ref().filter(|_| is_known).and_then(|json| reference(reference_at, json));
     let not_found_at = inquiry.not_found.as_ref().filter(|_| !is_known).map(|(pointer, _)| pointer.as_str());
     let status_at = iter::once(inquiry.status.as_str()).chain(not_found_at);
-    if let Some(Contradiction { code, message, names_another }) =
-        contradiction(asked, json.as_ref(), status_at, reference_at, bank_ref.as_deref())
-    {
-        return InquiryAnswer {
-            status: Some(status),
-            names_another,
-            ..InquiryAnswer::new(InquiryOutcome::Review, code, &message)
-        };
+    let contradiction = contradiction(asked, json.as_ref(), status_at, reference_at, bank_ref.as_deref());
+    let names_another = contradiction.as_ref().is_some_and(|contradiction| contradiction.names_another);
+    // An answer that says nothing of the refund is no reason for a review; the bank is asked again.
+    let says_something = is_known || answer.outcome == InquiryOutcome::NotFound;
+    if let Some(Contradiction { code, message, .. }) = contradiction.filter(|_| says_something) {
+        let review = InquiryAnswer::new(InquiryOutcome::Review, code, &message);
+        return InquiryAnswer { status: Some(status), names_another, ..review };
     }
-    InquiryAnswer { bank_ref: kept_reference(asked, bank_ref), ..answer }
+    InquiryAnswer { bank_ref: kept_reference(asked, bank_ref), names_another, ..answer }
 }
 
 /// Whether a cache stored the answer a second ago or earlier. An `Age` that cannot be read counts as well.

@@ -151,7 +151,7 @@ impl Pool {
             Ok(Err(unreachable)) => Err(unreachable),
             Err(_) => Err(Unreachable {
                 code: Code::ConnectionLost,
-                message: "the connection was lost before the first byte, and the permit's span was over \
+                message: "the connection was lost or given up before the first byte, and the permit's span was over \
                           before another was open"
                     .to_owned(),
                 retry_in: Duration::ZERO,

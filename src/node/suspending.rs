@@ -215,7 +215,7 @@ impl Node {
     pub fn note_change(&self, channel: &ChannelName) {
         self.suspensions.note_change(channel);
         self.breakers.forget(channel);
-        self.waits_of_banks.forget(channel);
+        self.waits_of_banks.start_anew(channel, Instant::now());
     }
 
     /// Counts the answer to a send for the channel's breaker, and suspends the channel if the breaker trips.

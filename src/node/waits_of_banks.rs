@@ -14,7 +14,7 @@ pub struct WaitsOfBanks(Arc<Mutex<HashMap<ChannelName, SinceCooling>>>);
 
 #[derive(Debug, Default)]
 struct SinceCooling {
-    /// When the channel cooled; `None` if it never did.
+    /// When the channel cooled, or got other settings; `None` if it never did.
     cooled_at: Option<Instant>,
     /// Whether the bank has said of a refund what became of it. The send began after the channel cooled.
     has_verdict: bool,
@@ -54,15 +54,10 @@ impl WaitsOfBanks {
         Some(*times)
     }
 
-    /// The channel cools from `now` on.
+    /// The channel cools, or has other settings, from `now` on.
     pub fn start_anew(&self, channel: &ChannelName, now: Instant) {
         let cooled = SinceCooling { cooled_at: Some(now), ..SinceCooling::default() };
         self.0.locked().insert(channel.clone(), cooled);
-    }
-
-    /// Forgets what the bank did under the channel's earlier settings.
-    pub fn forget(&self, channel: &ChannelName) {
-        self.0.locked().remove(channel);
     }
 }
 
@@ -127,7 +122,5 @@ mod tests {
         waits.start_anew(&acme, now);
         waits.note(&acme, RefundId(99), &Outcome::Succeeded, now + Duration::from_millis(1));
         assert_eq!(times(1), Some(1));
-        waits.forget(&acme);
-        assert_eq!(times(1), None, "its settings changed");
     }
 }

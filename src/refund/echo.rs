@@ -41,8 +41,9 @@ impl EchoMismatch {
 }
 
 impl ExpectedEcho {
-    /// The first field of the answer that differs from the sent value. `status_at` are JSON pointers to statuses: the
-    /// objects that hold them are compared, too.
+    /// A field of the answer that differs from the sent value, first the names of the refund. `status_at` are JSON pointers to
+    /// statuses: the objects that hold them are compared, too. A missing field, null, an empty text and a `refund_id` of 0, which no
+    /// refund has, name nothing.
     ///
     /// The value at `bank_ref_at` is the bank's own, also where it stands once more under the same name. Answers to sends and to
     /// inquiries may have different shapes, so an answer without a value there may have one under that name elsewhere.
@@ -59,19 +60,19 @@ impl ExpectedEcho {
             own_name == Some(field) && own.is_none_or(|own| own.is_null() || own == value)
         };
         let around = status_at.into_iter().filter_map(|pointer| Some(pointer.rsplit_once('/')?.0));
-        iter::once("").chain(around).find_map(|place| self.mismatch_in(answer.pointer(place)?, &is_of_bank))
-    }
-
-    /// The first field of the object that differs. A missing field, null and an empty text name nothing, so they count as equal.
-    fn mismatch_in(&self, object: &Value, is_of_bank: &dyn Fn(&str, &Value) -> bool) -> Option<EchoMismatch> {
-        let differs = |field: &'static str, sent: String, same: &dyn Fn(&str) -> bool| {
+        let objects: Vec<&Value> =
+            iter::once("").chain(around).filter_map(|place| answer.pointer(place)).collect();
+        let differs_in = |object: &Value, field: &'static str, sent: &str, same: &dyn Fn(&str) -> bool| {
             let answered = match object.get(field).filter(|value| !is_of_bank(field, value))? {
                 Value::Null => return None,
-                Value::String(text) if text.trim().is_empty() => return None,
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
             };
-            (!same(&answered)).then_some(EchoMismatch { field, sent, answered })
+            let is_blank = answered.trim().is_empty() || field == "refund_id" && answered == "0";
+            (!is_blank && !same(&answered)).then(|| EchoMismatch { field, sent: sent.to_owned(), answered })
+        };
+        let differs = |field: &'static str, sent: String, same: &dyn Fn(&str) -> bool| {
+            objects.iter().find_map(|object| differs_in(object, field, &sent, same))
         };
         let is = |number: i64| {
             move |text: &str| {
@@ -121,7 +122,8 @@ mod tests {
             json!({"refund_id": 7, "refund_ref": "R-7", "amount_minor": 1250, "currency": "EUR"}),
             json!({"refund_id": "7", "amount_minor": "1250", "currency": "eur"}),
             json!({"amount_minor": 1250.0, "refund_ref": null}),
-            json!({"refund_id": "", "refund_ref": " "}),
+            json!({"refund_id": "", "refund_ref": " ", "currency": ""}),
+            json!({"refund_id": 0}),
         ] {
             assert_eq!(differs(&answer), None, "{answer}");
         }
@@ -149,6 +151,12 @@ mod tests {
             json!({"data": [{"state": "BOOKED", "amount_minor": 9}], "payment": {"amount_minor": 9}});
         assert_eq!(differs_at(&answer, &["/data/0/state"], None), Some("amount_minor"));
         assert_eq!(differs_at(&answer, &["/code", "/data/0/state"], None), Some("amount_minor"));
+        let both = json!({"amount_minor": 9, "data": [{"state": "BOOKED", "refund_id": 8}]});
+        assert_eq!(
+            differs_at(&both, &["/data/0/state"], None),
+            Some("refund_id"),
+            "a name says more than an amount"
+        );
         for others in [&["/status"] as &[&str], &["/data/1/state"], &["/data/state"], &[""], &[]] {
             assert_eq!(differs_at(&answer, others, None), None, "{others:?}");
         }

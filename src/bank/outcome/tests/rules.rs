@@ -129,6 +129,17 @@ fn what_was_sent_is_compared_beside_the_verdict_too_but_not_the_banks_own_refere
 }
 
 #[test]
+fn what_a_rule_calls_not_executed_counts_unless_it_names_another_refund() {
+    for outcome in [RuleOutcome::NotExecuted, RuleOutcome::SlowDown] {
+        let channel = channel(vec![AnswerRule { status: 422, body: None, outcome }]);
+        let read = |body: &str| read_answer(&channel, &expected(), 422, &HeaderMap::new(), body.as_bytes());
+        assert!(read(r#"{"amount_minor":9}"#).outcome.executed_nothing(), "{outcome:?}");
+        let of_another = read(r#"{"amount_minor":9,"refund_id":8}"#);
+        assert_eq!((of_another.outcome, of_another.names_another), (Outcome::Review, true), "{outcome:?}");
+    }
+}
+
+#[test]
 fn a_rule_settles_no_answer_that_says_two_things() {
     let body = r#"{"amount_minor":1250,"amount_minor":1}"#.as_bytes();
     for (gives, wanted) in [
