@@ -20,10 +20,11 @@ async fn what_failed_under_the_old_settings_does_not_trip_the_new_ones() {
         until("a person sees what failed", async || scratch.count(State::Review).await == count).await;
     };
     scratch.bank.next("acme", [Step::resets(), Step::resets()]);
-    scratch.bank.next("acme", [Step::answers(500, "{}").after(Duration::from_secs(4))]);
+    scratch.bank.next("acme", [Step::answers(500, "{}").after(Duration::from_secs(6))]);
     let node = TestNode::start(&scratch, "a", &channel(1)).await;
     scratch.insert("acme", "R-", 3).await;
     until("the third is in flight", async || arrived(&scratch) == 3).await;
+    failed(2).await;
     node.daemon.reload(scratch.config("a", &channel(2))).await.unwrap();
     assert_eq!(scratch.count(State::Sending).await, 1, "the bank answered before the reload");
     failed(3).await;
