@@ -175,9 +175,7 @@ impl Bank {
                 let mut answer = outcome::read_answer(&self.channel, asked, status, &headers, &body);
                 if answer.names_another {
                     self.sends.pool.distrust(first_byte);
-                }
-                if !answer.names_another
-                    && let Some(refused) = refused(self.tokens(), token.as_deref(), status)
+                } else if let Some(refused) = refused(self.tokens(), token.as_deref(), status)
                     && answer.outcome == Outcome::Unauthorised
                 {
                     refused.explain(&mut answer.code, &mut answer.message);
@@ -243,9 +241,7 @@ impl Bank {
                 );
                 if answer.names_another {
                     client.pool.distrust(first_byte);
-                }
-                if !answer.names_another
-                    && let Some(refused) = refused(self.inquiry_tokens(), token.as_deref(), status)
+                } else if let Some(refused) = refused(self.inquiry_tokens(), token.as_deref(), status)
                     && answer.outcome == InquiryOutcome::Unauthorised
                 {
                     refused.explain(&mut answer.code, &mut answer.message);
