@@ -40,23 +40,28 @@ pub fn read_answer<'r>(
     let json = json::read(body);
     let says_two_things = json == Err(UnreadBody::SaysTwoThings);
     let json = json.ok();
-    let by_rule = by_rule(&channel.answer_rules, status, headers, json.as_ref());
+    let blank = body.iter().all(u8::is_ascii_whitespace);
+    let is_unread = is_unread(status, headers, json.as_ref(), blank);
+    let rules = &channel.answer_rules;
+    let by_rule = by_rule(rules, status, headers, json.as_ref());
     let found = json.as_ref().and_then(|json| reference(channel.reference_at(), json));
     let lacks_reference = channel.bank_ref.is_some() && found.is_none();
     let rule = by_rule.as_ref().map(|(number, _)| *number);
     let (outcome, code) = match by_rule {
-        _ if says_two_things && is_in_doubt(&channel.answer_rules, status, by_rule.as_ref()) => {
+        _ if (says_two_things || is_unread && takes_an_unread_verdict(rules, status, by_rule.as_ref()))
+            && is_in_doubt(rules, status, by_rule.as_ref()) =>
+        {
             (Outcome::Unknown, Code::Unreadable)
         }
         Some((_, outcome)) => (outcome, Code::ChannelRule),
-        None => by_default(&channel.answer_rules, status, headers, json.as_ref(), body, lacks_reference),
+        None => by_default(rules, status, headers, json.as_ref(), blank, lacks_reference),
     };
     let said = message(status, rule.filter(|_| code == Code::ChannelRule), json.as_ref(), asked.secrets);
     let message = text::first(said + &about_body(code, headers, body, asked.secrets), 500);
     let answer = Answer { status: Some(status), ..Answer::new(outcome, code, message) };
     let settles = matches!(answer.outcome, Outcome::Succeeded | Outcome::Accepted);
     let bank_ref = found.filter(|_| settles);
-    let of_status = channel.answer_rules.iter().filter(|rule| rule.status == status);
+    let of_status = rules.iter().filter(|rule| rule.status == status);
     let status_at = of_status.filter_map(|rule| Some(rule.body.as_ref()?.0.as_str()));
     let reference_at = channel.reference_at();
     let contradiction = contradiction(asked, json.as_ref(), status_at, reference_at, bank_ref.as_deref());
@@ -78,7 +83,14 @@ pub(super) fn kept_reference(Asked { expected, .. }: Asked<'_>, bank_ref: Option
     bank_ref.filter(|now| before.is_none_or(|before| before == now))
 }
 
-/// Whether a refund whose answer says two things may be executed: by a rule that decided, or by one about the body.
+/// Whether the rule that decided takes a body in which a rule before it could not look for the verdict. `unknown` and
+/// `review` may take it.
+fn takes_an_unread_verdict(rules: &[AnswerRule], status: u16, by_rule: Option<&(usize, Outcome)>) -> bool {
+    by_rule.is_some_and(|(_, outcome)| !matches!(outcome, Outcome::Unknown | Outcome::Review))
+        && rules.iter().any(|rule| rule.reads_body_of(status))
+}
+
+/// Whether a refund whose answer cannot be read may be executed: by the rule that decided, or by one about the body.
 fn is_in_doubt(rules: &[AnswerRule], status: u16, by_rule: Option<&(usize, Outcome)>) -> bool {
     use RuleOutcome::{Accepted, Review, Succeeded, Unknown};
     let may_settle = |rule: &AnswerRule| {
@@ -98,16 +110,14 @@ fn by_default(
     status: u16,
     headers: &HeaderMap,
     json: Option<&serde_json::Value>,
-    body: &[u8],
+    blank: bool,
     lacks_reference: bool,
 ) -> (Outcome, Code) {
-    let blank = body.iter().all(u8::is_ascii_whitespace);
     let has_status = json.is_some_and(|json| json.get("status").is_some());
     match status {
-        200..=299 if blank && !is_framed(status, headers) => (Outcome::Unknown, Code::EmptyUnframed),
-        // A proxy's page, or an unknown format, may mean anything. A number that was cut off is still a number.
-        200..=299 if !blank && json.is_none_or(|json| json.is_number() && !is_framed(status, headers)) => {
-            (Outcome::Unknown, Code::Unreadable)
+        // A proxy's page, or an unknown format, may mean anything.
+        200..=299 if is_unread(status, headers, json, blank) => {
+            (Outcome::Unknown, if blank { Code::EmptyUnframed } else { Code::Unreadable })
         }
         // The bank's verdict stands where the rules look, and a verdict that they do not list may mean "declined".
         200..=299 if !has_status && rules.iter().any(|rule| rule.reads_body_of(status)) => {
@@ -119,6 +129,13 @@ fn by_default(
             read => read,
         },
     }
+}
+
+/// Whether a body is no JSON, or may have been cut off. A number that was cut off is still a number. An answer without a
+/// body is read where the headers say that it has none.
+fn is_unread(status: u16, headers: &HeaderMap, json: Option<&serde_json::Value>, blank: bool) -> bool {
+    let is_framed = is_framed(status, headers);
+    json.map_or(!(blank && is_framed), |json| json.is_number() && !is_framed)
 }
 
 /// Whether the headers say where the body ends; otherwise the body ends with the connection. The HTTP client reads by

@@ -37,7 +37,7 @@ pub(super) fn is_fit_for_the_journal(message: &str, bank_ref: Option<&str>) {
 }
 
 /// The input is a status, headers, a blank line and a body. The journal's texts are short and clean, no wait is longer than
-/// a day, and an answer about another amount settles nothing.
+/// a day, and an answer about another amount settles nothing. Nor does a body that is no JSON where rules look into it.
 pub fn target(input: &[u8]) {
     let (lines, body) = head_and_rest(input);
     let Some((status, fields)) = lines.split_first() else { return };
@@ -57,9 +57,15 @@ pub fn target(input: &[u8]) {
     let json: Option<Value> = serde_json::from_slice(unmarked).ok();
     let amount = json.as_ref().and_then(|json| json.get("amount_minor")?.as_i64());
     let is_about_another = amount.is_some_and(|amount| amount != 1250);
+    let is_no_json = json.is_none() && !body.trim_ascii().is_empty();
     for channel in CONFIG.channels.values() {
         let answer = read_answer(channel, &expected(), status, &headers, body);
         is_fit_for_the_journal(&answer.message, answer.bank_ref.as_deref());
+        if is_no_json && channel.answer_rules.iter().any(|rule| rule.reads_body_of(status)) {
+            let settles =
+                matches!(answer.outcome, Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected);
+            assert!(!settles, "{status} is {answer:?}");
+        }
         match answer.outcome {
             Outcome::SlowDown { retry_after } => assert!(retry_after.is_none_or(|wait| wait <= DAY)),
             Outcome::Succeeded | Outcome::Accepted => {

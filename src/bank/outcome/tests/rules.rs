@@ -160,6 +160,57 @@ fn a_rule_settles_no_answer_that_says_two_things() {
 }
 
 #[test]
+fn a_rule_for_the_rest_takes_no_body_in_which_the_rules_before_it_could_not_look() {
+    const DECLINED: &str = r#"{"code":"51"}"#;
+    let rule = |status, code: Option<&str>, outcome| AnswerRule {
+        status,
+        body: code.map(|code| ("/code".to_owned(), code.to_owned())),
+        outcome,
+    };
+    let unframed = HeaderMap::new();
+    let read = |channel: &Channel, status, headers: &HeaderMap, body: &[u8]| {
+        let answer = read_answer(channel, &expected(), status, headers, body);
+        (answer.outcome, answer.code)
+    };
+    let cut = (0..DECLINED.len()).map(|length| &DECLINED.as_bytes()[..length]);
+    let others = ["<html>".as_bytes(), "51".as_bytes(), b"\x1f\x8b\x08\0".as_slice()];
+    let unread: Vec<&[u8]> = cut.chain(others).collect();
+    for (status, listed, rest) in [
+        (200, RuleOutcome::Rejected, RuleOutcome::Succeeded),
+        (200, RuleOutcome::Rejected, RuleOutcome::Accepted),
+        (200, RuleOutcome::Succeeded, RuleOutcome::Rejected),
+        (422, RuleOutcome::Review, RuleOutcome::Rejected),
+        (200, RuleOutcome::Succeeded, RuleOutcome::NotExecuted),
+        (409, RuleOutcome::Succeeded, RuleOutcome::NotExecuted),
+        (503, RuleOutcome::Accepted, RuleOutcome::SlowDown),
+    ] {
+        let channel = channel(vec![rule(status, Some("51"), listed), rule(status, None, rest)]);
+        for body in &unread {
+            let wanted = (Outcome::Unknown, Code::Unreadable);
+            assert_eq!(read(&channel, status, &unframed, body), wanted, "{status} {rest:?} {body:?}");
+        }
+        let whole = read(&channel, status, &unframed, br#"{"code":"05"}"#);
+        assert_eq!(whole.1, Code::ChannelRule, "{status} {rest:?}");
+    }
+    let by_rule = |outcome| (outcome, Code::ChannelRule);
+    let declined = rule(200, Some("51"), RuleOutcome::Rejected);
+    // An answer without a body hides nothing where its headers say that it has none.
+    let paid = channel(vec![declined.clone(), rule(200, None, RuleOutcome::Succeeded)]);
+    let framed = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("0"))]);
+    assert_eq!(read(&paid, 200, &framed, b""), by_rule(Outcome::Succeeded));
+    for (rest, wanted) in [(RuleOutcome::Unknown, Outcome::Unknown), (RuleOutcome::Review, Outcome::Review)] {
+        let open = channel(vec![declined.clone(), rule(200, None, rest)]);
+        assert_eq!(read(&open, 200, &unframed, b"<html>"), by_rule(wanted));
+    }
+    // No rule looks into a body of this status.
+    let of_another = rule(201, Some("51"), RuleOutcome::Rejected);
+    for rules in [vec![], vec![of_another]] {
+        let any = channel([rules, vec![rule(200, None, RuleOutcome::Succeeded)]].concat());
+        assert_eq!(read(&any, 200, &unframed, b"<html>"), by_rule(Outcome::Succeeded));
+    }
+}
+
+#[test]
 fn the_message_names_the_rule_that_decided_and_keeps_the_banks_own_words() {
     let rule = |code: &str| AnswerRule {
         status: 200,
