@@ -119,8 +119,9 @@ fn by_default(
         200..=299 if is_unread(status, headers, json, blank) => {
             (Outcome::Unknown, if blank { Code::EmptyUnframed } else { Code::Unreadable })
         }
-        // The bank's verdict stands where the rules look, and a verdict that they do not list may mean "declined".
-        200..=299 if !has_status && rules.iter().any(|rule| rule.reads_body_of(status)) => {
+        // The bank's verdict stands where the rules look, whichever 2xx it comes with. One that they do not list may mean
+        // "declined".
+        200..=299 if !has_status && rules.iter().any(AnswerRule::reads_body_of_2xx) => {
             (Outcome::Unknown, Code::Unmapped)
         }
         _ => match by_table(status, headers, json, blank) {

@@ -20,13 +20,19 @@ impl AnswerRule {
         self.status == status && self.body.is_some()
     }
 
+    /// Whether the rule reads the body of a 2xx.
+    #[must_use]
+    pub fn reads_body_of_2xx(&self) -> bool {
+        self.body.is_some() && (200..300).contains(&self.status)
+    }
+
     /// The 2xx statuses for which a rule reads the body, and no rule takes the answers that are left.
     #[must_use]
     pub fn open_statuses(rules: &[AnswerRule]) -> BTreeSet<u16> {
         let takes_the_rest =
             |status: u16| rules.iter().any(|rule| rule.status == status && rule.body.is_none());
-        let read = rules.iter().filter(|rule| rule.body.is_some()).map(|rule| rule.status);
-        read.filter(|status| (200..300).contains(status) && !takes_the_rest(*status)).collect()
+        let read = rules.iter().filter(|rule| rule.reads_body_of_2xx()).map(|rule| rule.status);
+        read.filter(|status| !takes_the_rest(*status)).collect()
     }
 }
 

@@ -46,8 +46,11 @@ fn an_answer_that_no_rule_about_the_body_lists_is_unmapped_unless_it_has_a_statu
         (202, r#"{"code":"05","status":"pending"}"#, (Outcome::Accepted, Code::Accepted)),
         (200, r#"{"code":"05","status":null}"#, unmapped.clone()),
         (200, "<html>05</html>", (Outcome::Unknown, Code::Unreadable)),
-        // No rule is about these statuses.
-        (201, r#"{"code":"05"}"#, (Outcome::Succeeded, Code::Succeeded)),
+        // No rule is about these statuses, but a bank that writes its verdict into one 2xx does so into others, too.
+        (201, r#"{"code":"51"}"#, unmapped.clone()),
+        (206, r#"{"code":"05"}"#, unmapped.clone()),
+        (204, "", unmapped.clone()),
+        (201, r#"{"code":"05","status":"succeeded"}"#, (Outcome::Succeeded, Code::Succeeded)),
         (422, r#"{"code":"05"}"#, (Outcome::Rejected, Code::Rejected)),
     ] {
         assert_eq!(read(&listed, status, body), wanted, "{status} {body}");
@@ -56,6 +59,9 @@ fn an_answer_that_no_rule_about_the_body_lists_is_unmapped_unless_it_has_a_statu
     let rest = AnswerRule { status: 200, body: None, outcome: RuleOutcome::Succeeded };
     let closed = channel(vec![declined, rest.clone()]);
     assert_eq!(read(&closed, 200, r#"{"code":"05"}"#), (Outcome::Succeeded, Code::ChannelRule));
+    assert_eq!(read(&closed, 202, r#"{"code":"51"}"#), unmapped, "it is a rule for 200 alone");
+    let refusals = Channel { bank_ref: None, ..channel(vec![rule(422, "05", RuleOutcome::Review)]) };
+    assert_eq!(read(&refusals, 200, r#"{"code":"05"}"#), (Outcome::Succeeded, Code::Succeeded));
     let open = |rules: &[AnswerRule]| AnswerRule::open_statuses(rules).into_iter().collect::<Vec<_>>();
     assert_eq!(open(&rules), [200, 202]);
     assert_eq!(open(&[rules, vec![rest.clone()]].concat()), [202]);
@@ -125,7 +131,8 @@ fn what_was_sent_is_compared_beside_the_verdict_too_but_not_the_banks_own_refere
     let other = r#"{"data":{"code":"00","refund_id":"B-1","refund_ref":"R-8"}}"#;
     assert_eq!(read(200, other), (Code::EchoDiffers, None));
     assert_eq!(read(200, r#"{"refund_id":"B-1"}"#), (Code::Unmapped, None));
-    assert_eq!(read(201, other).0, Code::Succeeded, "no rule for this status looks there");
+    let stated = r#"{"status":"succeeded","data":{"refund_id":"B-1","refund_ref":"R-8"}}"#;
+    assert_eq!(read(201, stated).0, Code::Succeeded, "no rule for this status looks there");
 }
 
 #[test]
