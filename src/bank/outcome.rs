@@ -21,7 +21,7 @@ use super::json::{self, UnreadBody};
 use crate::channel::{AnswerRule, Channel, ReferenceAt, RuleOutcome};
 use crate::refund::{Answer, Code, Outcome, card, text};
 pub(super) use contradiction::{Contradiction, contradiction};
-use errors::{is_taken_for_paid, names_an_error};
+use errors::{is_taken_for_paid, names_an_error, spells_status_otherwise};
 pub(super) use texts::{about_body, message};
 
 /// The longest `Retry-After` that refundd obeys; a longer one counts as this.
@@ -229,6 +229,7 @@ fn by_table(
         200..=299 if json.is_some_and(|json| !json.is_object()) => (Outcome::Unknown, Code::Unmapped),
         // A gateway answers so when it gave up, and the bank may have paid.
         200..=299 if json.is_some_and(names_an_error) => (Outcome::Unknown, Code::Unmapped),
+        200..=299 if json.is_some_and(spells_status_otherwise) => (Outcome::Unknown, Code::Unmapped),
         200..=299 => match status_text.map(|w| w.as_str().unwrap_or("")) {
             None | Some("succeeded") if status != 202 => (Outcome::Succeeded, Code::Succeeded),
             None | Some("succeeded" | "pending") => (Outcome::Accepted, Code::Accepted),

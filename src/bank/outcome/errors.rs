@@ -11,6 +11,9 @@ use crate::channel::{AnswerRule, RuleOutcome};
 const FIELDS: [&str; 6] = ["error", "errors", CODE, "errormessage", "errortype", "fault"];
 const CODE: &str = "errorcode";
 
+/// What the fields at the top that deny a success are called.
+const SUCCESS_FIELDS: [&str; 2] = ["success", "ok"];
+
 /// Texts in these fields that say that there is no error, in any case.
 const NO_ERROR: [&str; 8] = ["ok", "success", "none", "no error", "null", "false", "no", "n"];
 
@@ -22,8 +25,16 @@ pub(super) fn names_an_error(json: &Value) -> bool {
     let has_good_code = named().any(|(name, value)| name == CODE && says_no_error(value));
     named().any(|(name, value)| {
         let is_outweighed = has_good_code && matches!(&*name, CODE | "errormessage" | "errortype");
-        !is_outweighed && FIELDS.contains(&&*name) && is_error(value)
+        let denies_success = SUCCESS_FIELDS.contains(&&*name) && says_false(value);
+        denies_success || !is_outweighed && FIELDS.contains(&&*name) && is_error(value)
     })
+}
+
+/// Whether a field at the top is called `status` but for case, `_` and `-`. The bank's verdict may stand there, and the
+/// table does not read it.
+pub(super) fn spells_status_otherwise(json: &Value) -> bool {
+    let is_other = |name: &String| name != "status" && plain(name) == "status";
+    json.as_object().is_some_and(|fields| fields.keys().any(is_other))
 }
 
 /// Whether a rule for any body of a 2xx would take this error for paid. Such a rule often stands last, for all codes that
@@ -47,6 +58,15 @@ fn is_error(value: &Value) -> bool {
         Value::String(text) => !text.trim().is_empty() && !says_no_error(value),
         Value::Array(items) => items.iter().any(is_error),
         Value::Object(fields) => fields.values().any(is_error),
+    }
+}
+
+fn says_false(value: &Value) -> bool {
+    match value {
+        Value::Bool(is_true) => !is_true,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.trim() == "0" || text.trim().eq_ignore_ascii_case("false"),
+        Value::Null | Value::Array(_) | Value::Object(_) => false,
     }
 }
 
@@ -90,6 +110,14 @@ mod tests {
             (r#"{"ErrorCode":"00","ErrorMessage":"Approved"}"#, false),
             (r#"{"errorCode":0.0,"errorMessage":"Approved"}"#, false),
             (r#"{"errorMessage":"No Error","fault":"N"}"#, false),
+            (r#"{"success":false,"message":"no funds"}"#, true),
+            (r#"{"Success":"False"}"#, true),
+            (r#"{"ok":0}"#, true),
+            (r#"{"success":false,"errorCode":"00"}"#, true),
+            (r#"{"status":"succeeded","success":false}"#, false),
+            (r#"{"success":true,"ok":1}"#, false),
+            (r#"{"success":null,"ok":"yes","successes":0}"#, false),
+            (r#"{"result":{"success":false}}"#, false),
             (r#"{"terrors":"x"}"#, false),
             (r#"{"errorCode":0}"#, false),
             (r#"{"errorCode":"0000","errorMessage":""}"#, false),
@@ -104,6 +132,21 @@ mod tests {
         ] {
             let json = serde_json::from_str(body).unwrap();
             assert_eq!(names_an_error(&json), wanted, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_status_in_another_spelling_is_noticed_at_the_top() {
+        for (body, wanted) in [
+            (r#"{"Status":"DECLINED"}"#, true),
+            (r#"{"STATUS":"OK","id":"B-1"}"#, true),
+            (r#"{"status":"succeeded","Status":"DECLINED"}"#, true),
+            (r#"{"status":"succeeded"}"#, false),
+            (r#"{"statusCode":7,"data":{"Status":"DECLINED"}}"#, false),
+            (r#"["Status"]"#, false),
+        ] {
+            let json = serde_json::from_str(body).unwrap();
+            assert_eq!(spells_status_otherwise(&json), wanted, "{body}");
         }
     }
 }

@@ -67,6 +67,8 @@ fn every_answer_of_the_table_means_what_it_says() {
         (200, &[], r#"{"id":"B-1","error":{"code":"51"}}"#, Outcome::Unknown),
         (201, &[], r#"{"errors":[{"code":"51"}]}"#, Outcome::Unknown),
         (202, &[], r#"{"fault":"no target"}"#, Outcome::Unknown),
+        (200, &[], r#"{"success":false,"message":"no funds"}"#, Outcome::Unknown),
+        (202, &[], r#"{"Status":"DECLINED"}"#, Outcome::Unknown),
         (200, &[], r#"{"id":"B-1","error":null,"errors":[]}"#, Outcome::Succeeded),
         (200, &[], r#"{"id":"B-1","errorCode":"00","errorMessage":"Approved"}"#, Outcome::Succeeded),
         (202, &[], r#"{"errorCode":0}"#, Outcome::Accepted),
