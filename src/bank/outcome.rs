@@ -21,7 +21,7 @@ use super::json::{self, UnreadBody};
 use crate::channel::{AnswerRule, Channel, ReferenceAt, RuleOutcome};
 use crate::refund::{Answer, Code, Outcome, card, text};
 pub(super) use contradiction::{Contradiction, contradiction};
-use errors::{is_taken_for_paid, names_an_error, spells_status_otherwise};
+use errors::{must_not_take, names_an_error, spells_status_otherwise};
 pub(super) use texts::{about_body, message};
 
 /// The longest `Retry-After` that refundd obeys; a longer one counts as this.
@@ -92,15 +92,11 @@ fn takes_an_unread_verdict(rules: &[AnswerRule], status: u16, by_rule: Option<&(
 
 /// Whether a refund whose answer cannot be read may be executed: by the rule that decided, or by one about the body.
 fn is_in_doubt(rules: &[AnswerRule], status: u16, by_rule: Option<&(usize, Outcome)>) -> bool {
-    use RuleOutcome::{Accepted, Review, Succeeded, Unknown};
-    let may_settle = |rule: &AnswerRule| {
-        rule.reads_body_of(status) && matches!(rule.outcome, Succeeded | Accepted | Unknown | Review)
-    };
     match by_rule.map(|(_, outcome)| outcome) {
         Some(Outcome::Succeeded | Outcome::Accepted | Outcome::Rejected) => true,
         // By a 409 the bank says that it knows the key.
         None | Some(Outcome::Conflict) if status == 409 => false,
-        _ => rules.iter().any(may_settle),
+        _ => rules.iter().any(|rule| rule.may_find_executed(status)),
     }
 }
 
@@ -209,7 +205,7 @@ pub(super) fn first_match<'r>(
         // Every condition is named, so that a new one does not compile until it is checked here.
         let AnswerRule { status: wanted, body, outcome: _ } = rule;
         *wanted == status
-            && !is_taken_for_paid(rule, json)
+            && !must_not_take(rule, rules, json)
             && body.as_ref().is_none_or(|(pointer, wanted)| {
                 json.and_then(|json| json.pointer(pointer)).is_some_and(|value| json::is_text(value, wanted))
             })

@@ -20,6 +20,13 @@ impl AnswerRule {
         self.status == status && self.body.is_some()
     }
 
+    /// Whether the rule may find in the body of an answer with this status that the refund was, or may have been, executed.
+    #[must_use]
+    pub fn may_find_executed(&self, status: u16) -> bool {
+        use RuleOutcome::{Accepted, Review, Succeeded, Unknown};
+        self.reads_body_of(status) && matches!(self.outcome, Succeeded | Accepted | Unknown | Review)
+    }
+
     /// Whether the rule reads the body of a 2xx.
     #[must_use]
     pub fn reads_body_of_2xx(&self) -> bool {

@@ -37,13 +37,20 @@ pub(super) fn spells_status_otherwise(json: &Value) -> bool {
     json.as_object().is_some_and(|fields| fields.keys().any(is_other))
 }
 
-/// Whether a rule for any body of a 2xx would take this error for paid. Such a rule often stands last, for all codes that
-/// the rules before it do not list. A rule for another status is for an error that means paid, such as a 409 for a key
-/// that was executed.
-pub(super) fn is_taken_for_paid(rule: &AnswerRule, json: Option<&Value>) -> bool {
-    let gives_paid = matches!(rule.outcome, RuleOutcome::Succeeded | RuleOutcome::Accepted);
+/// Whether a rule for any body of a 2xx must not take this error: it would count as paid, or the refund would be sent again
+/// although another rule of that status may find it executed. Such a rule often stands last, for all codes that the rules
+/// before it do not list. One with `rejected` takes it: a bank that lists its successes declines by all other answers. A rule
+/// for another status is for an error that means paid, such as a 409 for a key that was executed.
+pub(super) fn must_not_take(rule: &AnswerRule, rules: &[AnswerRule], json: Option<&Value>) -> bool {
     let is_of_2xx = (200..300).contains(&rule.status);
-    is_of_2xx && rule.body.is_none() && gives_paid && json.is_some_and(names_an_error)
+    let is_risky = || match rule.outcome {
+        RuleOutcome::Succeeded | RuleOutcome::Accepted => true,
+        RuleOutcome::NotExecuted | RuleOutcome::SlowDown => {
+            rules.iter().any(|other| other.may_find_executed(rule.status))
+        }
+        RuleOutcome::Rejected | RuleOutcome::Unknown | RuleOutcome::Review => false,
+    };
+    is_of_2xx && rule.body.is_none() && is_risky() && json.is_some_and(names_an_error)
 }
 
 fn plain(name: &str) -> String {

@@ -91,8 +91,24 @@ fn a_2xx_that_names_an_error_is_unmapped_until_a_rule_gives_it_a_meaning() {
         assert_eq!(read(vec![of_any_body(paid)]), wanted);
         assert_eq!(read(vec![other.clone(), of_any_body(paid)]), wanted);
     }
-    let (outcome, code, _) = read(vec![of_any_body(RuleOutcome::Review)]);
-    assert_eq!((outcome, code), (Outcome::Review, Code::ChannelRule));
+    // Nor is it sent again where another rule may find that the bank paid.
+    let executed = Some(("/error/code".to_owned(), "00".to_owned()));
+    for again in [RuleOutcome::NotExecuted, RuleOutcome::SlowDown] {
+        for outcome in [RuleOutcome::Succeeded, RuleOutcome::Accepted, RuleOutcome::Review] {
+            let executed = AnswerRule { status: 200, body: executed.clone(), outcome };
+            let wanted = (Outcome::Unknown, Code::Unmapped, None);
+            assert_eq!(read(vec![executed, of_any_body(again)]), wanted, "{outcome:?}, {again:?}");
+        }
+        for rules in [vec![of_any_body(again)], vec![other.clone(), of_any_body(again)]] {
+            let (outcome, code, _) = read(rules);
+            assert!(outcome.executed_nothing() && code == Code::ChannelRule, "{outcome:?}, {again:?}");
+        }
+    }
+    for (rest, wanted) in [(RuleOutcome::Review, Outcome::Review), (RuleOutcome::Rejected, Outcome::Rejected)]
+    {
+        let (outcome, code, _) = read(vec![of_any_body(rest)]);
+        assert_eq!((outcome, code), (wanted, Code::ChannelRule));
+    }
     let paid = Some(("/error/code".to_owned(), "51".to_owned()));
     let paid = AnswerRule { status: 200, body: paid, outcome: RuleOutcome::Succeeded };
     assert_eq!(read(vec![paid]), (Outcome::Succeeded, Code::ChannelRule, Some("B-1".to_owned())));
