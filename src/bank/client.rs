@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, USER_AGENT,
 };
-use hyper::{HeaderMap, Method, Request, Response, Version};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use secrecy::ExposeSecret;
 
 use super::BankError;
@@ -248,13 +248,15 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Whether the bank closes the connection after this answer.
+/// Whether no other request may go on the connection after this answer. The bank closes it, or a proxy gave up waiting for
+/// the bank. Such a proxy may still send the bank's late answer, which would count for the next request.
 fn is_last(response: &Response<()>) -> bool {
     let says = |option: &str| {
         let mut said = response.headers().get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
         said.any(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(option)))
     };
-    says("close") || (response.version() == Version::HTTP_10 && !says("keep-alive"))
+    let gave_up = matches!(response.status(), StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT);
+    gave_up || says("close") || (response.version() == Version::HTTP_10 && !says("keep-alive"))
 }
 
 /// Whether another connection may carry a request of which no byte was written. Both tries together are still one

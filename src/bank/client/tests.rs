@@ -77,12 +77,24 @@ async fn the_kernel_ends_a_connection_whose_bytes_the_bank_does_not_take_within_
 }
 
 /// Answers requests, and notes on which of its connections each came.
-async fn answering(mut stream: TcpStream, number: usize, came_on: Arc<Mutex<Vec<usize>>>) {
+fn serve(listener: TcpListener, status: u16) -> Arc<Mutex<Vec<usize>>> {
+    let came_on = Arc::default();
+    let notes = Arc::clone(&came_on);
+    tokio::spawn(async move {
+        for number in 1.. {
+            let Ok((stream, _)) = listener.accept().await else { return };
+            tokio::spawn(answering(stream, number, status, Arc::clone(&notes)));
+        }
+    });
+    came_on
+}
+
+async fn answering(mut stream: TcpStream, number: usize, status: u16, came_on: Arc<Mutex<Vec<usize>>>) {
     let mut buffer = [0; 4096];
+    let answer = format!("HTTP/1.1 {status} Any\r\ncontent-length: 2\r\n\r\n{{}}");
     while stream.read(&mut buffer).await.is_ok_and(|length| length > 0) {
         came_on.lock().unwrap().push(number);
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
-        if stream.write_all(answer).await.is_err() {
+        if stream.write_all(answer.as_bytes()).await.is_err() {
             return;
         }
     }
@@ -93,14 +105,7 @@ async fn a_connection_that_was_idle_for_too_long_when_the_first_byte_is_due_is_r
     const IDLE: Duration = Duration::from_millis(150);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = client(&listener, IDLE, Duration::from_secs(5));
-    let came_on = Arc::default();
-    let notes = Arc::clone(&came_on);
-    tokio::spawn(async move {
-        for number in 1.. {
-            let Ok((stream, _)) = listener.accept().await else { return };
-            tokio::spawn(answering(stream, number, Arc::clone(&notes)));
-        }
-    });
+    let came_on = serve(listener, 200);
     let want = Want { most: 1, need: 1, until: Instant::now() };
     let reserved = client.pool.reserve(want).await.unwrap().pop();
     // A claim that takes longer than the connection may be idle.
@@ -108,6 +113,22 @@ async fn a_connection_that_was_idle_for_too_long_when_the_first_byte_is_due_is_r
     let result = client.call(&post(Bytes::new()), &deadline(), reserved).await;
     assert!(matches!(result, CallResult::Answer { status: 200, .. }), "{result:?}");
     assert_eq!(*came_on.lock().unwrap(), [2]);
+}
+
+/// Such a proxy may send the bank's late answer on that connection, and it would count for the next request.
+#[tokio::test]
+async fn no_request_goes_on_a_connection_after_a_proxy_gave_up_waiting_for_the_bank() {
+    const LONG: Duration = Duration::from_mins(1);
+    for (status, wanted) in [(408, [1_usize, 2]), (504, [1, 2]), (500, [1, 1])] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = client(&listener, LONG, LONG);
+        let came_on = serve(listener, status);
+        for _ in 0..2 {
+            let result = client.call(&post(Bytes::new()), &deadline(), None).await;
+            assert!(matches!(result, CallResult::Answer { status: got, .. } if got == status), "{result:?}");
+        }
+        assert_eq!(*came_on.lock().unwrap(), wanted, "{status}");
+    }
 }
 
 /// Token requests and webhooks reserve no connection. The pool hands one out whose end this side has not seen yet.

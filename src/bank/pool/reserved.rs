@@ -78,7 +78,7 @@ impl Reserved {
         self.connection.as_mut()
     }
 
-    /// Notes that a request was answered on the connection. `closes` says that the bank closes it after this answer.
+    /// Notes that a request was answered on the connection. `closes` says that it must not be used again after this answer.
     pub(in crate::bank) fn answered(&mut self, closes: bool, keep_alive: Option<&str>) {
         let Some(connection) = &mut self.connection else { return };
         connection.answered += 1;
