@@ -173,6 +173,10 @@ async fn the_nodes_role_erases_and_forges_no_evidence() {
         ("update refundd.refunds set state = 'failed', settled_at = now(), uncertain_at = null where id = 5", "RD006", "from unknown to failed only with a line"),
         ("update refundd.refunds set state = 'review' where id = 5", "RD006", "from unknown to review only with a line"),
         ("update refundd.refunds set state = 'succeeded', settled_at = now() where id = 6", "RD006", "from accepted to succeeded only with a line"),
+        // Nor does any other refund fail, or come to a person, without its line.
+        ("update refundd.refunds set state = 'failed', settled_at = now(), reason = 'deadline_passed' where state = 'ready'", "RD006", "refund 1 moves from ready to failed only with a line in the journal; A person may cancel it"),
+        ("update refundd.refunds set state = 'review' where id = 1", "RD006", "refund 1 moves from ready to review only with a line"),
+        ("update refundd.refunds set state = 'failed', settled_at = now(), lease_node = null, lease_until = null where id = 7", "RD006", "refund 7 may have been executed, and moves from sending to failed only with a line"),
         ("update refundd.refunds set uncertain_at = null where id = 5", "RD006", "refund 5 may have been executed since"),
         ("update refundd.refunds set state = 'sending', lease_node = 'a', lease_until = now(), uncertain_at = null where id = 5", "RD006", "no update changes that"),
         ("update refundd.refunds set first_sent_at = now() where id = 5", "RD006", "no update changes that; A decision may"),

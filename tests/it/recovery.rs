@@ -96,6 +96,8 @@ async fn a_deadline_that_passes_unsent_fails_the_refund() {
         .await;
     until("it fails", async || scratch.count(State::Failed).await == 1).await;
     assert_eq!(scratch.text("select reason from refundd.refunds").await, "deadline_passed");
+    let lines = "select string_agg(concat_ws(' ', kind, code, moved_to), ', ') from refundd.attempts";
+    assert_eq!(scratch.text(lines).await, "recovery deadline_passed failed");
     assert!(scratch.bank.ledger().all().is_empty());
     node.stop().await;
 }

@@ -1,10 +1,11 @@
 //! The database keeps the rules by itself, whoever writes to it.
 
+mod keeping;
 mod migrating;
 mod triggers;
 
 use refundd::refund::State;
-use sqlx::{Connection, Executor, SqlSafeStr};
+use sqlx::{Executor, SqlSafeStr};
 
 use crate::harness::Scratch;
 
@@ -185,28 +186,6 @@ async fn a_new_schema_is_enough_for_an_old_node() {
     assert!(scratch.store.schema().await.unwrap().is_enough());
     let owner = refundd::store::Store::open(&scratch.owner_url, None, 1).unwrap();
     owner.migrate().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_save_waits_for_the_disk_whatever_the_producers_session_says() {
-    let scratch = Scratch::new().await;
-    scratch.publish("acme").await;
-    let mut connection = scratch.connect().await;
-    for (nth, (weaker, kept)) in
-        [("off", "on"), ("local", "on"), ("remote_write", "remote_write"), ("remote_apply", "remote_apply")]
-            .iter()
-            .enumerate()
-    {
-        let mut saves = connection.begin().await.unwrap();
-        let say = format!("set local synchronous_commit = {weaker}");
-        saves.execute(sqlx::AssertSqlSafe(say)).await.unwrap();
-        let save = format!("select refundd.enqueue('R-{nth}', 'acme', 'P', 1, 'EUR')");
-        saves.execute(sqlx::AssertSqlSafe(save)).await.unwrap();
-        let said: String =
-            sqlx::query_scalar("show synchronous_commit").fetch_one(&mut *saves).await.unwrap();
-        assert_eq!(said, *kept, "{weaker}");
-        saves.commit().await.unwrap();
-    }
 }
 
 #[tokio::test]

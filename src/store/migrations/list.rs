@@ -257,4 +257,9 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = &[
         "every_named_version_counts",
         include_str!("../../../migrations/0086_every_named_version_counts.sql"),
     ),
+    (
+        87,
+        "moves_leave_lines_that_are_kept",
+        include_str!("../../../migrations/0087_moves_leave_lines_that_are_kept.sql"),
+    ),
 ];
