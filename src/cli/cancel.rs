@@ -19,8 +19,8 @@ refund is never sent, and its refund_ref is used up. R-123@7 also names the vers
 another version stays, such as one that a colleague has moved since. A ref of the command line that is also another refund's id is \
 refused: write it into a file, which names no ids and no versions.
 
-Exit codes: 0 all named refunds are cancelled now, or were before; with --channel, all that the sums count and no node sends; \
-1 a named refund stays, one of the sums still waits, the totals differ, or the command failed; 2 the command line is wrong.";
+Exit codes: 0 all named refunds are cancelled now, or were before; with --channel, all that the sums count; 1 a named refund \
+stays, one of the sums was not cancelled, the totals differ, or the command failed; 2 the command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]

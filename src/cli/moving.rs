@@ -22,8 +22,9 @@ totals by then. R-123@7 also names the version of the refund that you saw: a ref
 command never undoes somebody's move back, as it does without versions. A ref of the command line that is also another refund's id \
 is refused: write it into a file, which names no ids and no versions.
 
-Exit codes: 0 all named refunds are in the other channel now, or were before; of a whole channel, all that the sums count and no \
-node sends; 1 a named refund stays, one of the sums still waits, the totals differ, the other channel is full, or the command failed; 2 the command line is wrong.";
+Exit codes: 0 all named refunds are in the other channel now, or were before; of a whole channel, all that the sums count; \
+1 a named refund stays, one of the sums was not moved, the totals differ, the other channel is full, or the command failed; 2 the \
+command line is wrong.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]

@@ -95,11 +95,12 @@ impl BulkWork<'_> {
             );
             return Ok(ExitCode::FAILURE);
         }
-        self.tell_what_was_left(ids.len(), given_back);
+        let is_all = self.tell_what_was_left(ids.len(), given_back);
         if let Err(error) = self.tell_what_came(channel).await {
             eprintln!("refundd: whether more refunds came meanwhile could not be read: {error:#}");
         }
-        Ok(if given_back == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        // A script pays the sums by another way after exit code 0.
+        Ok(if is_all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Prints the sums. Answers the totals of the refunds that go.
@@ -135,8 +136,8 @@ impl BulkWork<'_> {
         format!("{} {}", if self.is_dry { "would be" } else { "can be" }, self.words.done)
     }
 
-    /// Says how many of the refunds that the sums counted were not changed.
-    fn tell_what_was_left(&self, counted_by_sums: usize, still_wait: u64) {
+    /// Says how many of the refunds that the sums counted were not changed. Answers whether all were.
+    fn tell_what_was_left(&self, counted_by_sums: usize, still_wait: u64) -> bool {
         let left = u64::try_from(counted_by_sums).unwrap_or(u64::MAX).saturating_sub(self.done.count());
         if left > 0 {
             let were = if left == 1 { "was" } else { "were" };
@@ -151,6 +152,7 @@ impl BulkWork<'_> {
                 self.words.done
             );
         }
+        left == 0
     }
 
     /// Says how many refunds could go now that the sums did not count, or that a node gave back since.

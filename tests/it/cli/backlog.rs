@@ -83,3 +83,27 @@ async fn what_comes_into_a_channel_while_a_person_reads_the_sums_is_not_moved() 
     )
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_code_0_means_that_all_refunds_of_the_expected_totals_went_and_none_is_claimed_by_a_node() {
+    for (command, done) in [
+        (&["cancel", "--channel", "acme"][..], "cancelled"),
+        (&["move", "--from", "acme", "--to", "globex"], "moved"),
+    ] {
+        let scratch = Scratch::with_refunds(2).await;
+        scratch.publish("globex").await;
+        let config = file(&scratch.file("a", UNLIMITED));
+        let mut refundd = Command::new(env!("CARGO_BIN_EXE_refundd"));
+        refundd.arg("--config").arg(config.path()).args(command).args(["--reason", "x"]);
+        refundd.args(["--expect", "count=2,EUR=203"]).env("USER", "ann");
+        let claim = async || scratch.lease("id = 1", "attempts = 1").await;
+        let (status, said) =
+            block_in_place(|| agreed_on_a_terminal(refundd, || Handle::current().block_on(claim())));
+
+        assert_eq!(status.code(), Some(1), "{said}");
+        for words in [&format!("1 {done}"), &format!("1 refund of these sums was not {done}")] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert!(!said.contains("still wait"), "{said}");
+    }
+}
