@@ -40,6 +40,9 @@ pub struct Story {
     pub happened: Vec<Happening>,
     /// The journal goes back to this moment only, so earlier events may be missing; null if none can be missing.
     pub forgotten_before: Option<Timestamp>,
+    /// Whether a byte of it may have left, as its row says: lines of the journal may be missing.
+    #[serde(skip)]
+    pub may_have_left: bool,
 }
 
 /// What a refund waits for.
@@ -145,12 +148,11 @@ impl Story {
             next_inquiry_at: progress.next_inquiry_at,
             happened: happened(&refund, evidence, &proposals, progress.now),
             forgotten_before,
+            may_have_left: progress.may_have_left,
             refund,
         }))
     }
-}
 
-impl Story {
     /// As a reader with these channels may see it; see [`Evidence::shown_to`].
     #[must_use]
     pub fn shown_to(mut self, channels: &Names) -> Self {

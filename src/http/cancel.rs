@@ -95,7 +95,8 @@ pub(super) async fn carry_out(
         Cancelled::TooLate(refund) => {
             let detail = match refund.state {
                 RefundState::Ready => format!(
-                    "refund {id} was sent before: only a refund of which no byte ever left can be cancelled here"
+                    "refund {id} was sent before: only a refund of which no byte ever left can be cancelled here; POST \
+                     /v1/refunds/{id}/cancel withdraws it"
                 ),
                 state => format!("refund {id} is {state}: only a refund that is ready can be cancelled"),
             };

@@ -87,10 +87,11 @@ impl Store {
                 Some(refund) if seen.is_some_and(|seen| seen != refund.version) => {
                     return Ok(Cancelled::Changed(refund));
                 }
-                // It was sending at the try. Or a byte of it left before, which only the statement knows.
+                // It was sending at the try. Or a byte of it may have left before, which this look does not show.
                 Some(refund) if refund.state == State::Ready && repeats < Self::MOST_REPEATS => repeats += 1,
-                Some(refund) if refund.state == State::Ready && !*never_sent => {
-                    return Ok(Cancelled::Moving(refund));
+                Some(refund) if refund.state == State::Ready => {
+                    let stays = *never_sent && self.progress(id).await?.is_some_and(|now| now.may_have_left);
+                    return Ok(if stays { Cancelled::TooLate(refund) } else { Cancelled::Moving(refund) });
                 }
                 Some(refund) => return Ok(Cancelled::TooLate(refund)),
             }

@@ -36,6 +36,8 @@ pub struct RefundProgress {
     pub inquiries: i32,
     /// Whether it will be sent again by itself although it may have been executed.
     pub may_be_resent: bool,
+    /// Whether a byte of it may have left, also while it is `ready` again.
+    pub may_have_left: bool,
     /// Postgres's time.
     pub now: Timestamp,
 }
@@ -80,7 +82,7 @@ const PROGRESS: &str = "
            (extract(epoch from r.inquire_at) * 1000000)::bigint as inquire_us, r.inquiries,
            r.state = 'unknown' and r.inquire_at is null and c.resend_within is not null
              and refundd.may_be_resent(r.first_sent_at, r.attempts, r.deadline_at, c.resend_within, c.most_sends) as may_be_resent,
-           (extract(epoch from now()) * 1000000)::bigint as now_us
+           r.first_sent_at is not null as may_have_left, (extract(epoch from now()) * 1000000)::bigint as now_us
       from refundd.refunds r join refundd.channels c on c.channel = r.channel where r.id = $1";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("find", FIND.sql), ("progress", PROGRESS)];
@@ -111,6 +113,7 @@ impl Store {
             next_inquiry_at: timestamp(&row, "inquire_us"),
             inquiries: row.get("inquiries"),
             may_be_resent: row.get::<Option<bool>, _>("may_be_resent").unwrap_or(false),
+            may_have_left: row.get("may_have_left"),
             now: timestamp(&row, "now_us").unwrap_or(Timestamp::UNIX_EPOCH),
         }))
     }

@@ -1,5 +1,6 @@
 //! The page for people: what it shows, what it lets people do, and what it keeps others from doing.
 
+mod cancels;
 mod charts;
 mod cost;
 mod forms;

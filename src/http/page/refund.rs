@@ -26,7 +26,7 @@ use crate::caller::scope::CallerScope;
 use crate::desk::story::{Story, WaitsFor};
 use crate::refund::text::problem;
 use crate::refund::{Refund, State as RefundState};
-use crate::store::{EvidenceKind, Found, FoundRefunds, ProposalFilter, WaitingProposal};
+use crate::store::{Found, FoundRefunds, ProposalFilter, WaitingProposal};
 
 /// The most refunds with one name in the list.
 const MOST: u32 = 100;
@@ -119,7 +119,7 @@ pub(in crate::http) async fn show(
     let body = html! {
         h1 { "Refund " (foreign(&refund.refund_ref)) }
         div #refund data-live {
-            @if said.done == "cancelled" && refund.state == RefundState::Cancelled && !was_sent(read.story.as_ref()) {
+            @if said.done == "cancelled" && refund.state == RefundState::Cancelled && !may_have_left(read.story.as_ref()) {
                 p.notice role="status" { "Cancelled: it is never sent." }
             }
             @if said.done == "found_by_id" {
@@ -149,8 +149,8 @@ pub(in crate::http) async fn show(
         @if who.may(CallerScope::Cancel) && refund.state == RefundState::Ready {
             section aria-labelledby="cancel" {
                 h2 #cancel { "Cancel" }
-                @if was_sent(read.story.as_ref()) {
-                    p { "A byte of it left once, so it cannot be cancelled here. The bank executed nothing, so this command withdraws it:" }
+                @if may_have_left(read.story.as_ref()) {
+                    p { "A byte of it may have left, so it cannot be cancelled here. The bank executed nothing, so this command withdraws it:" }
                     pre tabindex="0" { (withdrawal(&refund, &who, &place)) }
                 } @else { (cancel_form(&who, &key, &refund)) }
             }
@@ -226,11 +226,9 @@ fn facts(refund: &Refund) -> Markup {
     }
 }
 
-/// Whether a byte of the refund left, as far as the journal goes. Postgres decides when the form is sent.
-fn was_sent(story: Option<&Story>) -> bool {
-    let mut evidence =
-        story.into_iter().flat_map(|story| &story.happened).filter_map(|one| one.evidence.as_ref());
-    evidence.any(|line| line.kind == EvidenceKind::Send && line.started_at.is_some())
+/// Whether a byte of the refund may have left, as far as is known. Postgres decides when the form is sent.
+fn may_have_left(story: Option<&Story>) -> bool {
+    story.is_none_or(|story| story.may_have_left)
 }
 
 /// The command that withdraws a refund of which a byte left, at the place of this page.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::callers::post_form;
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, TestNode};
 
@@ -37,7 +38,10 @@ async fn a_cancellation_that_met_its_refund_while_it_was_sending_is_not_too_late
         let state = cancelled.json()["state"].clone();
         assert_eq!((cancelled.status.as_u16(), state), (200, json!("cancelled")), "{cancelled:?}");
     }
-    // It moves on and on. The caller may repeat the request.
+    // It moves on and on. The caller may repeat the request, and so may a person whose form cancels only what was never sent.
+    misses(&scratch, 4).await;
+    let form = post_form(&node, None, "/refunds/3/cancel", "version=1&reason=twice&by=ann").await;
+    assert!(form.status == 409 && form.text.contains("repeat the request"), "{form:?}");
     misses(&scratch, 4).await;
     let moving = node.post("/v1/refunds/3/cancel", &json!({})).await;
     let problem = moving.json();

@@ -1,5 +1,5 @@
-//! The forms that steer: suspensions each with its own way out, the stop of everything, cancellations, and the second person's
-//! answers; and the pages that find a refund and list events.
+//! The forms that steer: suspensions each with its own way out, the stop of everything, and the second person's answers; and the
+//! pages that find a refund and list events.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::harness::node::{Answer, refund};
 use crate::harness::{Scratch, TestNode, until};
 
 /// Where a form leads to, without what it changed.
-fn leads_to(answer: &Answer) -> &str {
+pub(super) fn leads_to(answer: &Answer) -> &str {
     assert_eq!(answer.status, 303, "{answer:?}");
     answer.headers["location"].to_str().unwrap().split('&').next().unwrap()
 }
@@ -119,41 +119,6 @@ async fn a_form_stops_everything_and_resumes_it_and_only_for_whom_all_channels_e
     assert_eq!(leads_to(&post_form(&node, Some(&of_all), "/resume", "").await), "/?done=resumed");
     assert_eq!(scratch.suspensions().await, 0);
     assert_eq!(leads_to(&post_form(&node, Some(&of_all), "/resume", "").await), "/?done=unchanged");
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_form_cancels_a_refund_that_was_never_sent_and_no_other() {
-    let scratch = Scratch::new().await;
-    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
-    scratch.pause("acme", "so that nothing is sent", "test").await;
-    scratch.insert("acme", "R-", 3).await;
-    let cancel =
-        async |id: i64, fields: &str| post_form(&node, None, &format!("/refunds/{id}/cancel"), fields).await;
-    for (fields, named) in [
-        ("version=1&by=ann", "<strong>Reason</strong>"),
-        ("version=1&reason=twice", "<strong>Your name</strong>"),
-        ("reason=twice&by=ann", "load it again, and repeat"),
-        ("version=1&reason=4111+1111+1111+1111&by=ann", "card number"),
-    ] {
-        let refused = cancel(1, fields).await;
-        assert!(refused.status == 422 && refused.text.contains(named), "{fields}: {refused:?}");
-    }
-    let changed = cancel(1, "version=7&reason=twice&by=ann").await;
-    assert!(changed.status == 409 && changed.text.contains("has moved since that version"), "{changed:?}");
-    assert_eq!(leads_to(&cancel(1, "version=1&reason=twice&by=ann").await), "/refunds/1?done=cancelled");
-    let page = see(&node, "/refunds/1?done=cancelled").await.text;
-    assert!(page.contains("it is never sent") && page.contains("twice"), "{page}");
-    assert!(!page.contains("Cancel this refund"), "{page}");
-    // The bank executed nothing, but a byte left.
-    scratch.sql("update refundd.refunds set first_sent_at = now() where id = 2").await;
-    let sent = cancel(2, "version=1&reason=twice&by=ann").await;
-    assert!(sent.status == 409 && sent.text.contains("was sent before"), "{sent:?}");
-    assert_eq!(cancel(9, "version=1&reason=twice&by=ann").await.status, 404);
-    let states = "select string_agg(state, ', ' order by id) from refundd.refunds";
-    assert_eq!(scratch.text(states).await, "cancelled, ready, ready");
-    let by = "select node || ': ' || message from refundd.attempts where kind = 'manual'";
-    assert_eq!(scratch.text(by).await, "ann: twice");
     node.stop().await;
 }
 
