@@ -69,7 +69,7 @@ pub(in crate::http) async fn show(
         return Err(no_such_channel());
     };
     status.note_binds(minutes.banks.iter().filter_map(|bank| BindsSeen::read(&bank.report)).collect());
-    let notice = notice(&api, &said, Some(name.as_str()), suspensions).await?;
+    let notice = notice(&api, &who, &said, Some(name.as_str()), suspensions).await?;
     let pause = suspensions.iter().find(|one| one.by == SuspendedBy::Person);
     let body = html! {
         div.title {
@@ -132,7 +132,7 @@ async fn show_controls(
         return Err(no_such_channel(name));
     }
     let suspensions = api.node.store.suspensions_of(Some(name)).await?;
-    let notice = notice(api, said, Some(name), &suspensions).await?;
+    let notice = notice(api, who, said, Some(name), &suspensions).await?;
     let pause = suspensions.iter().find(|one| one.by == SuspendedBy::Person);
     let body = html! {
         div.title {

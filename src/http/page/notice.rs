@@ -1,13 +1,15 @@
 //! What a form did, in words. A link to the page may be old, and somebody else may have changed the suspension since: so the
 //! words stand only where what suspends the channel, or everything, now agrees with them.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::pauses::{Done, PauseResult};
-use super::super::{Api, Problem};
+use super::super::{Api, Problem, Who};
 use super::parts::with_times;
 use crate::caller::Names;
 use crate::desk::channel::SuspensionStatus;
@@ -15,6 +17,12 @@ use crate::store::{Event, EventFilter, SuspendedBy, Suspension};
 
 /// Among so many events the end of a suspension is looked for.
 const MOST: u32 = 20;
+
+/// For so long after its end a page says which suspension a form ended.
+const SAID_FOR: Duration = Duration::from_hours(1);
+
+/// How long a page waits for its place to look for that suspension. Then it comes without.
+const LOOK_WAIT: Duration = Duration::from_secs(2);
 
 /// What a form on a page did.
 #[derive(Debug, Default, Deserialize)]
@@ -61,6 +69,7 @@ impl Said {
 /// What a form did to a channel, or to everything, that is suspended by this now; `None` if that does not agree.
 pub(super) async fn notice(
     api: &Api,
+    who: &Who,
     said: &Said,
     channel: Option<&str>,
     now: &[Suspension],
@@ -74,7 +83,7 @@ pub(super) async fn notice(
             "Paused: nothing more is claimed, and every node knows within a second. Requests in progress still end."
         }
         "resumed" | "ended" if same.is_none() => {
-            ended = ended_by_form(api, said, channel).await?;
+            ended = ended_by_form(api, who, said, channel).await?;
             match (now.is_empty(), &ended) {
                 (true, _) => "Resumed: refunds are sent again within a second.",
                 (false, Some(_)) => "Ended. Something else still suspends it, as shown below.",
@@ -95,17 +104,24 @@ pub(super) async fn notice(
 }
 
 /// Whose suspension a form ended, since when and why: as the events have it, whatever the address says.
-async fn ended_by_form(api: &Api, said: &Said, channel: Option<&str>) -> Result<Option<String>, Problem> {
+async fn ended_by_form(
+    api: &Api,
+    who: &Who,
+    said: &Said,
+    channel: Option<&str>,
+) -> Result<Option<String>, Problem> {
     let Ok(since) = said.since.parse::<Timestamp>() else { return Ok(None) };
     let filter = EventFilter {
         channel: Some(channel.unwrap_or("*").to_owned()),
         without_refunds: true,
-        // The end of a cooling lies after all events.
-        from: Some(since).filter(|_| said.of != SuspendedBy::Cooling.as_str()),
+        // Anybody may follow a link with any `since`: it must not choose how much is read.
+        since: Some(SAID_FOR),
         limit: MOST,
         ..EventFilter::of(Names::All)
     };
-    let events = api.node.store.events(&filter).await?.events;
+    let Ok(place) = api.lists.place_within(who, LOOK_WAIT, "lists are read").await else { return Ok(None) };
+    let node = api.node.clone();
+    let events = place.run(async move { Ok(node.store.events(&filter).await?.events) }).await?;
     Ok(events.iter().find_map(|event| ended(event, channel, since)))
 }
 

@@ -66,7 +66,7 @@ pub(in crate::http) async fn show(
     };
     // Read now: who has just stopped everything wants to see that.
     let stops = api.node.store.suspensions_of(None).await?;
-    let notice = notice(&api, &said, None, &stops).await?;
+    let notice = notice(&api, &who, &said, None, &stops).await?;
     let own: Vec<&ChannelCensus> = census.iter().filter(|one| who.has_channel(&one.channel)).collect();
     let in_trouble = own.iter().filter(|one| has_trouble(one, &cluster)).count();
     let q = query.q.trim();

@@ -111,3 +111,23 @@ async fn a_link_to_what_a_form_did_says_only_what_is_so_now() {
     assert!(!page.contains(PAUSED), "the channel is resumed: {page}");
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_link_to_what_a_form_ended_reads_no_more_than_the_events_of_an_hour() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let ended = [("2 minutes", "2025-01-02T00:00:00Z", true), ("70 minutes", "2025-01-01T00:00:00Z", false)];
+    for (ago, since, is_said) in ended {
+        scratch
+            .sql(&format!(
+                "insert into refundd.events (at, kind, channel, who, before)
+                 values (now() - interval '{ago}', 'resumed', 'acme', 'ann',
+                         '{{\"who\": \"cid\", \"reason\": \"maintenance\", \"since\": \"{since}\"}}')"
+            ))
+            .await;
+        let page = see(&node, &format!("/channels/acme?done=resumed&of=person&since={since}")).await.text;
+        assert!(page.contains(RESUMED), "{page}");
+        assert_eq!(page.contains("was paused by cid since"), is_said, "{ago}: {page}");
+    }
+    node.stop().await;
+}

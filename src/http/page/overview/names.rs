@@ -28,7 +28,7 @@ pub(super) async fn show_names(
     let stops: Vec<Suspension> =
         now.suspensions.iter().filter(|one| one.channel.is_none()).cloned().collect();
     let suspended: HashSet<&str> = now.suspensions.iter().filter_map(|one| one.channel.as_deref()).collect();
-    let notice = notice(api, said, None, &stops).await?;
+    let notice = notice(api, who, said, None, &stops).await?;
     let q = query.q.trim();
     let mut names = api.node.store.channel_names().await?;
     names.retain(|name| who.has_channel(name) && name.contains(q));
