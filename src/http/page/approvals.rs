@@ -175,7 +175,7 @@ fn answered(results: &ProposalResults, approves: bool) -> Markup {
     let done = if approves { "approved" } else { "withdrawn" };
     let (yes, no): (Vec<&ProposalResult>, Vec<_>) = results.results.iter().partition(|one| one.is_done());
     html! {
-        h1 { @if approves { "Approved" } @else { "Withdrawn" } }
+        h1 { @if yes.is_empty() { "Nothing was " (done) } @else if approves { "Approved" } @else { "Withdrawn" } }
         p.notice role="status" {
             (whole(results.done as u64)) " of " (count(results.results.len() as u64, "decision")) " " (done)
             @if no.is_empty() { "." } @else { "; the others are listed below with the reason." }

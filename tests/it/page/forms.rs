@@ -63,6 +63,7 @@ async fn a_form_decides_about_many_refunds_and_not_about_one_that_moved_since() 
     )
     .await;
     assert!(decided.status == 200 && decided.text.contains("2 of 3 refunds decided"), "{decided:?}");
+    assert!(decided.text.contains("<h1>Decided</h1>"), "{decided:?}");
     assert!(decided.text.contains("it has moved since that version"), "{decided:?}");
     let states = scratch
         .text("select string_agg(state || ' ' || version, ', ' order by id) from refundd.refunds")
@@ -75,6 +76,7 @@ async fn a_form_decides_about_many_refunds_and_not_about_one_that_moved_since() 
     scratch.to_review("refund_ref = 'S-1'").await;
     let unconfirmed = post_form(&node, None, "/review", "refund=4%403&state=ready&reason=r&by=ann").await;
     assert!(unconfirmed.text.contains("may have been executed"), "{unconfirmed:?}");
+    assert!(unconfirmed.text.contains("<h1>Nothing was decided</h1>"), "{unconfirmed:?}");
     assert_eq!(scratch.count(State::Review).await, 1);
     let confirmed =
         post_form(&node, None, "/review", "refund=4%403&state=ready&confirm=not_executed&reason=r&by=ann")

@@ -154,15 +154,16 @@ async fn a_second_person_approves_and_withdraws_on_the_page() {
         assert!(list.contains(words), "{words}: {list}");
     }
     let fields = |id: i64, by: &str| format!("proposal={id}%403&reason=the+bank+told+me%2C+too&by={by}");
-    for (path, id, by, words) in [
-        ("approve", first, "ann", "another person must approve it"),
-        ("approve", first, "bob", "1 of 1 decision approved"),
-        ("approve", first, "bob", "it was approved by bob before"),
-        ("withdraw", first + 1, "ann", "1 of 1 decision withdrawn"),
-        ("withdraw", first + 9, "ann", "no proposal has this id"),
+    for (path, id, by, heading, words) in [
+        ("approve", first, "ann", "Nothing was approved", "another person must approve it"),
+        ("approve", first, "bob", "Approved", "1 of 1 decision approved"),
+        ("approve", first, "bob", "Nothing was approved", "it was approved by bob before"),
+        ("withdraw", first + 1, "ann", "Withdrawn", "1 of 1 decision withdrawn"),
+        ("withdraw", first + 9, "ann", "Nothing was withdrawn", "no proposal has this id"),
     ] {
         let answer = post_form(&node, None, &format!("/approvals/{path}"), &fields(id, by)).await;
         assert!(answer.status == 200 && answer.text.contains(words), "{path} {id} by {by}: {answer:?}");
+        assert!(answer.text.contains(&format!("<h1>{heading}</h1>")), "{path} {id} by {by}: {answer:?}");
     }
     let states = "select string_agg(state, ', ' order by id) from refundd.refunds";
     assert_eq!(scratch.text(states).await, "ready, review, review");

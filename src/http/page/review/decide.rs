@@ -34,7 +34,11 @@ pub(in crate::http) async fn decide(
         results.results.iter().partition(|one| one.is_decided());
     let (proposed, not): (Vec<&DecisionResult>, Vec<_>) =
         others.into_iter().partition(|one| one.is_proposed());
-    let title = if done.is_empty() && !proposed.is_empty() { "Not decided yet" } else { "Decided" };
+    let title = match (done.is_empty(), proposed.is_empty()) {
+        (false, _) => "Decided",
+        (true, false) => "Not decided yet",
+        (true, true) => "Nothing was decided",
+    };
     let body = html! {
         h1 { (title) }
         p.notice role="status" {
