@@ -10,6 +10,7 @@ mod span;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -58,18 +59,21 @@ struct Grant {
 pub(super) async fn acquire(
     State(api): State<Api>,
     who: Who,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
+    // A name that is no text names no limit.
+    let name = name.map_or_else(|_| "\u{fffd}".to_owned(), |Path(name)| name);
     let (head, body) = request.into_parts();
     body::kind(&head.headers, &[BodyKind::Json])?;
     let bytes = api.bodies.read(&head, body, MOST_BYTES).await?;
     let running = api.node.running();
     let known = || running.limits.iter().filter(|limit| who.has_limit(limit.name.as_str()));
     let Some(limit) = known().find(|limit| limit.name.as_str() == name) else {
+        let shown: String = name.chars().take(63).collect();
         let known: Vec<&str> = known().map(|limit| limit.name.as_str()).collect();
         let detail = format!(
-            "no limit of this node is called `{name}`, or it is unlimited (`permits = -1`) and needs no permits, or this \
+            "no limit of this node is called `{shown}`, or it is unlimited (`permits = -1`) and needs no permits, or this \
              caller does not have it; there are: {}",
             known.join(", ")
         );

@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use serde::Serialize;
 
+use super::named_channel::{in_path, no_such_channel};
 use super::{Api, Json, Problem, Who};
 use crate::channel::Channel;
 use crate::desk::channel::{BindsSeen, ChannelStatus, LimitAwaited, LimitStatus};
@@ -47,15 +48,12 @@ pub(super) async fn list(State(api): State<Api>, who: Who) -> Result<Json<Channe
 pub(super) async fn one(
     State(api): State<Api>,
     who: Who,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<ChannelStatus>, Problem> {
+    let name = in_path(name)?;
     let census = api.census.now(&api, MOST_PATIENCE).await?;
     let found = census.iter().find(|census| census.channel == name && who.has_channel(&census.channel));
-    let found = found.ok_or_else(|| {
-        let shown: String = name.chars().take(63).collect();
-        let detail = format!("no channel `{shown}` was ever run here; GET /v1/channels lists the channels");
-        Problem::new(StatusCode::NOT_FOUND, "no-such-channel", "No such channel", detail)
-    })?;
+    let found = found.ok_or_else(|| no_such_channel(&name))?;
     let status = statuses(&api.node, std::iter::once(found)).pop().ok_or_else(Problem::internal)?;
     Ok(Json(seen_by(&who, status)))
 }

@@ -67,6 +67,38 @@ async fn a_decision_with_a_field_that_stands_twice_or_an_entry_that_is_wrong_dec
 }
 
 #[tokio::test]
+async fn a_path_whose_name_is_no_text_names_nothing_and_no_answer_repeats_a_long_name() {
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    let description = node.get("/v1/openapi.json").await.json();
+    let mut tried = 0;
+    for (path, methods) in description["paths"].as_object().unwrap() {
+        let Some((before, rest)) = path.split_once('{') else { continue };
+        let path = format!("{before}%FF{}", rest.split_once('}').unwrap().1);
+        for method in methods.as_object().unwrap().keys() {
+            let answer =
+                if method == "get" { node.get(&path).await } else { node.post(&path, &json!({})).await };
+            assert_eq!(answer.status, 404, "{method} {path}: {answer:?}");
+            let kind = answer.json()["type"].as_str().unwrap().to_owned();
+            assert!(kind.starts_with("urn:refundd:problem:no-such-"), "{method} {path}: {answer:?}");
+            tried += 1;
+        }
+    }
+    assert!(tried >= 8, "{description}");
+    let long = "x".repeat(200);
+    for answer in [
+        node.get(&format!("/v1/channels/{long}")).await,
+        node.post(&format!("/v1/limits/{long}/acquire"), &json!({})).await,
+    ] {
+        let problem = answer.json();
+        assert_eq!((answer.status.as_u16(), &problem["status"]), (404, &json!(404)), "{answer:?}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(&long[..63]) && !detail.contains(&long[..64]), "{answer:?}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_command_that_lacks_its_words_changes_nothing() {
     let scratch = Scratch::with_refunds(1).await;
     scratch.to_review("true").await;
