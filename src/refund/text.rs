@@ -72,10 +72,15 @@ pub fn reference_problem(reference: &str) -> Option<String> {
 }
 
 /// The same for a person's name. The rows and the events have it before a reason, as `WHO: WHY`, and beside a second name,
-/// as `WHO and WHO`.
+/// as `WHO and WHO`. Where two people decide, two names that look alike must not be two people: Postgres folds their letters and
+/// kinds of blanks, but not the number of blanks.
 #[must_use]
 pub fn name_problem(name: &str) -> Option<String> {
     problem(name).or_else(|| {
+        let mut pairs = name.chars().zip(name.chars().skip(1));
+        if pairs.any(|(one, next)| one.is_whitespace() && next.is_whitespace()) {
+            return Some("holds two blanks in a row, and looks like the name with one".to_owned());
+        }
         let mark = [": ", " and "].into_iter().find(|mark| name.contains(mark))?;
         Some(format!("holds `{mark}`, which ends a name in the events"))
     })
@@ -186,6 +191,16 @@ mod tests {
             ["", "R-1", "Größe 7 €", "日本語", "שלום", "\u{200a}\u{2010}\u{2027}\u{202f}\u{2070}", "👍"]
         {
             assert_eq!(problem(sound), None, "{sound}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_looks_like_another_one_or_ends_early_in_the_events_is_refused() {
+        for bad in ["Ann  Lee", "Ann\u{a0} Lee", "Ann \u{3000}Lee", "ann and bob", "ann: x", "a\u{200b}nn"] {
+            assert!(name_problem(bad).is_some(), "{bad}");
+        }
+        for sound in ["", "ann", "Ann Lee", "Ann Mary Lee", "Ann\u{a0}Lee", "andy"] {
+            assert_eq!(name_problem(sound), None, "{sound}");
         }
     }
 
