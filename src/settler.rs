@@ -146,14 +146,14 @@ impl Writer {
             crash::point("settled");
             drop(pass);
             match done {
-                Ok(moved) => {
+                Ok(settled) => {
                     self.failing.locked().worked(|| tracing::info!("Settling works again"));
                     self.note_written(batch);
-                    self.put_back(batch, &moved);
+                    self.put_back(batch, &settled.moved);
                     if !again {
                         self.report(batch);
                     }
-                    late::report(&self.node, batch, &moved, again);
+                    late::report(&self.node, batch, &settled, again);
                     return Vec::new();
                 }
                 Err(error) if error.is_a_lock() => {

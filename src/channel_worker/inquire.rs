@@ -31,7 +31,7 @@ use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::inquiry::{self, InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
 use crate::refund::{Code, RefundId};
-use crate::store::{ClaimRequest, Claimed, Inquired, LateAnswer, Store, StoreError};
+use crate::store::{ClaimRequest, Claimed, Inquired, Store, StoreError};
 use crate::wake_up::WakeUps;
 use reporting::report;
 
@@ -233,16 +233,9 @@ impl InquiryAttempt {
         let (mut is_told, mut again) = (false, false);
         loop {
             match node.store.settle_inquiry(&node.name, &inquired).await {
-                Ok(moved) => {
+                Ok(effect) => {
                     crash::point("resolved");
-                    report(&inquired, moved, again);
-                    if moved.is_none() {
-                        node.report_contradictions(vec![LateAnswer {
-                            id,
-                            purpose: Purpose::Inquire,
-                            number,
-                        }]);
-                    }
+                    report(node, &inquired, effect, again);
                     return inquired;
                 }
                 Err(error) if error.is_taken_reference() => self.move_to_review(&mut inquired).await,

@@ -158,6 +158,7 @@ impl SendAttempt {
         }
         let settled = Settled {
             id: self.refund.id,
+            refund_ref: self.refund.expected.refund_ref,
             epoch: self.refund.epoch,
             holder: Arc::clone(&self.refund.holder),
             channel: channel.name.clone(),

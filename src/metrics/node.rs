@@ -133,7 +133,7 @@ impl Metrics {
             late_answers_differ: shown(
                 page,
                 "late_answers_differ",
-                "Answers that came after their lease had ended and contradict their refund",
+                "Answers that came after their lease had ended and contradict their refund, or whose refund Postgres has lost",
             ),
             stranded: shown(page, "stranded", "Stranded refunds that recovery put back into their bucket"),
             recovery_failing: shown(
@@ -241,7 +241,7 @@ impl Metrics {
         self.bank.forget(channel);
     }
 
-    /// Counts a late answer that contradicts its refund.
+    /// Counts a late answer that contradicts its refund, or whose refund Postgres has lost.
     pub fn late_answer_differs(&self, channel: &str) {
         self.late_answers_differ.get_or_create_owned(&ByChannel { channel: channel.to_owned() }).inc();
     }

@@ -30,6 +30,17 @@ pub struct Inquired {
     pub settlement: InquirySettlement,
 }
 
+/// What the answer of an inquiry did to its refund.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InquiryEffect {
+    /// The refund has this state now: `review` instead of `ready` and `failed` if the bank said earlier that it executed the refund.
+    Moved(State),
+    /// The refund changed since the inquiry was leased. The journal keeps the answer.
+    Late,
+    /// Postgres does not have the refund any more: a failover lost it. The answer is written nowhere.
+    Lost,
+}
+
 const CLAIM: ClaimStatements = claim_statements!(include_str!("sql/claim_inquiry.sql"));
 const SETTLE: Statement = statement!(include_str!("sql/settle_inquiry.sql"));
 
@@ -99,9 +110,8 @@ impl Store {
         Ok(claimed)
     }
 
-    /// Writes the answer of an inquiry. Returns the state that the refund has now: `review` instead of `ready` and `failed`
-    /// if the bank said earlier that it executed the refund; `None` if the refund changed since the inquiry was leased.
-    pub async fn settle_inquiry(&self, node: &str, inquired: &Inquired) -> Result<Option<State>, StoreError> {
+    /// Writes the answer of an inquiry.
+    pub async fn settle_inquiry(&self, node: &str, inquired: &Inquired) -> Result<InquiryEffect, StoreError> {
         let Inquired { inquiry, channel, started, permit, answer, settlement } = inquired;
         let reason = match (settlement.next, settlement.used_up) {
             (State::Succeeded, _) => None,
@@ -114,6 +124,7 @@ impl Store {
         let query = bind!(
             SETTLE,
             id: inquiry.id.0,
+            refund_ref: inquiry.expected.refund_ref,
             epoch: inquiry.epoch,
             number: inquiry.number,
             uncertain_at_us: inquiry.uncertain_at_us,
@@ -132,8 +143,14 @@ impl Store {
             code: answer.code.as_str(),
             message: answer.message,
         );
-        let row = query.maybe(&self.db).await.doing("settle an inquiry")?;
-        row.map(|row| read_state(&row, inquiry.id.0)).transpose()
+        let row = query.one(&self.db).await.doing("settle an inquiry")?;
+        if !row.get::<bool, _>("is_there") {
+            return Ok(InquiryEffect::Lost);
+        }
+        match row.get::<Option<&str>, _>("state") {
+            None => Ok(InquiryEffect::Late),
+            Some(_) => read_state(&row, inquiry.id.0).map(InquiryEffect::Moved),
+        }
     }
 
     /// The refund of a channel that has this bank reference.

@@ -1,7 +1,7 @@
 //! Settles sends: writes many outcomes in one commit, each under the epoch of its lease.
 //!
 //! An outcome whose lease is over settles nothing. The journal keeps it as evidence, and a trigger keeps a refund from being sent again if
-//! the outcome says that the bank has it.
+//! the outcome says that the bank has it. An outcome whose refund a failover lost is written nowhere: its id may name another refund.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +18,8 @@ use crate::refund::{Answer, ChannelName, RefundId, Settlement, State};
 #[derive(Debug, Clone)]
 pub struct Settled {
     pub id: RefundId,
+    /// The caller's name for the refund. After a failover that lost the refund, another one has its id.
+    pub refund_ref: String,
     pub epoch: i64,
     pub holder: Arc<str>,
     pub channel: ChannelName,
@@ -35,6 +37,22 @@ pub struct Settled {
     pub duration: Duration,
     /// The wait before the first byte.
     pub waited: Duration,
+}
+
+/// What one commit made of its outcomes. The outcome of any other refund came after its lease was over.
+#[derive(Debug, Default)]
+pub struct SettledBatch {
+    /// The refunds that moved.
+    pub moved: Vec<RefundId>,
+    /// The refunds that Postgres does not have any more, with their refs. No outcome of theirs is written.
+    pub lost: Vec<(RefundId, String)>,
+}
+
+impl SettledBatch {
+    /// Whether Postgres does not have the refund of this outcome any more.
+    pub fn has_lost(&self, one: &Settled) -> bool {
+        self.lost.iter().any(|(id, refund_ref)| *id == one.id && *refund_ref == one.refund_ref)
+    }
 }
 
 /// A request to a bank whose answer moved no refund.
@@ -105,19 +123,19 @@ impl Store {
             .collect())
     }
 
-    /// Settles sends of this node; answers the refunds that moved. For the others, the lease was over. With `again`,
-    /// an earlier try whose commit the node did not see may have settled them.
+    /// Settles sends of this node. With `again`, an earlier try whose commit the node did not see may have settled them.
     pub async fn settle(
         &self,
         node: &str,
         settled: &[Settled],
         again: bool,
-    ) -> Result<Vec<RefundId>, StoreError> {
+    ) -> Result<SettledBatch, StoreError> {
         let query = bind!(
             SETTLE,
             node: node,
             again: again,
             id: column(settled, |s| s.id.0),
+            refund_ref: column(settled, |s| s.refund_ref.as_str()),
             epoch: column(settled, |s| s.epoch),
             holder: column(settled, |s| &*s.holder),
             channel: column(settled, |s| s.channel.as_str()),
@@ -137,6 +155,14 @@ impl Store {
             bank_ref: column(settled, |s| s.answer.bank_ref.as_deref()),
         );
         let rows = query.all(&self.db).await.doing("settle refunds")?;
-        Ok(rows.iter().map(|row| RefundId(row.get("id"))).collect())
+        let mut batch = SettledBatch::default();
+        for row in &rows {
+            let id = RefundId(row.get("id"));
+            match row.get::<Option<String>, _>("lost_ref") {
+                None => batch.moved.push(id),
+                Some(refund_ref) => batch.lost.push((id, refund_ref)),
+            }
+        }
+        Ok(batch)
     }
 }

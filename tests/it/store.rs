@@ -1,5 +1,6 @@
 //! Claims and settling, called directly.
 
+mod forgotten;
 mod late;
 mod lies;
 mod lost;
@@ -69,6 +70,7 @@ fn settlement_of(lease: &Leased, outcome: Outcome) -> Settled {
     let settlement = Settlement::of(&answer, sending, &policy, 0.0);
     Settled {
         id: lease.id,
+        refund_ref: lease.expected.refund_ref.clone(),
         epoch: lease.epoch,
         holder: Arc::clone(&lease.holder),
         channel: acme(),
@@ -106,7 +108,7 @@ async fn claiming_and_settling_read_no_more_of_a_table_that_has_grown_since_they
         let claimed = claim(&scratch, "a", &ids.map(unlimited).collect::<Vec<_>>()).await;
         let leased = claimed.leased.len();
         let outcomes: Vec<Settled> = settled_all(&claimed, &Outcome::Succeeded);
-        assert_eq!(scratch.store.settle("a", &outcomes, false).await.unwrap().len(), leased);
+        assert_eq!(scratch.store.settle("a", &outcomes, false).await.unwrap().moved.len(), leased);
         leased
     };
     // Planned now, while there is hardly anything, and never again.

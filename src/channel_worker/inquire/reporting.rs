@@ -1,24 +1,34 @@
 //! Logs inquiries whose outcome Postgres has.
 
 use crate::bank::outcome::for_the_log;
+use crate::bucket::Purpose;
 use crate::logs::millis;
+use crate::node::Node;
 use crate::refund::State;
-use crate::store::Inquired;
+use crate::store::{Inquired, InquiryEffect, LateAnswer};
 
-/// Logs a settled inquiry. `moved` is the state that the refund has now; `None` if it stays as others left it.
-/// After a try whose commit was not seen (`again`), such an outcome need not be late: that try may have moved the refund.
-pub(super) fn report(inquired: &Inquired, moved: Option<State>, again: bool) {
+/// Logs a settled inquiry. After a try whose commit was not seen (`again`), an outcome that moved nothing need not be late: that try may
+/// have moved the refund.
+pub(super) fn report(node: &Node, inquired: &Inquired, effect: InquiryEffect, again: bool) {
     let Inquired { inquiry: leased, channel, answer, settlement, .. } = inquired;
     let (id, number, outcome) = (leased.id, leased.number, answer.outcome.as_str());
-    let Some(state) = moved else {
-        if again {
+    let state = match effect {
+        InquiryEffect::Moved(state) => state,
+        InquiryEffect::Late => {
+            if !again {
+                tracing::warn!(
+                    refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome,
+                    "The inquiry outcome of refund {id} came too late; it is kept as evidence and moves nothing",
+                );
+            }
+            node.report_contradictions(vec![LateAnswer { id, purpose: Purpose::Inquire, number }]);
             return;
         }
-        tracing::warn!(
-            refund.id = %id, channel.name = %channel, attempt.number = number, inquiry.number = number, outcome,
-            "The inquiry outcome of refund {id} came too late; it is kept as evidence and moves nothing",
-        );
-        return;
+        InquiryEffect::Lost => {
+            let refund_ref = &leased.expected.refund_ref;
+            node.report_lost(id, refund_ref, channel, outcome, answer.bank_ref.as_deref());
+            return;
+        }
     };
     if state == State::Review {
         tracing::warn!(

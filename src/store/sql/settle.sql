@@ -4,15 +4,17 @@
 -- A refund that became uncertain while it was sent goes to a person instead of `ready` or `failed`: the bank's late answer to an
 -- earlier send says that it has the refund, or a failover lost the claim of an earlier send.
 -- A refund that the bank's late answer executed under another reference goes to a person, too: it may be paid twice.
+-- The id alone does not name a refund: after a failover that lost a refund, another refund has its id. The ref is unique for ever.
+-- An outcome whose refund is lost is written nowhere. The statement answers its id with its ref, and each moved refund without.
 -- :again                           an earlier try may have committed unseen: lines that the journal has are not
 --                                  written again
 -- :id and the others of `unnest`   one row for each outcome
 with outcomes as (
     select * from unnest(
-        :id::bigint[], :epoch::bigint[], :holder::text[], :channel::text[], :next::text[], :wait_us::bigint[], :counted::boolean[], :reason::text[],
+        :id::bigint[], :refund_ref::text[], :epoch::bigint[], :holder::text[], :channel::text[], :next::text[], :wait_us::bigint[], :counted::boolean[], :reason::text[],
         :number::integer[], :started_ago_us::bigint[], :outcome::text[], :status::smallint[], :code::text[], :message::text[],
         :permit::text[], :is_first::boolean[], :inquire_us::bigint[], :bank_ref::text[])
-    as t (id, epoch, holder, channel, next, wait_us, counted, reason,
+    as t (id, refund_ref, epoch, holder, channel, next, wait_us, counted, reason,
           number, started_ago_us, outcome, status, code, message,
           permit, is_first, inquire_us, bank_ref)
 ), locked as (
@@ -46,7 +48,15 @@ with outcomes as (
      where r.id = t.id and r.id = any(:id) -- found by id, as in claim.sql
        -- No comparison with a constant: a planner that expects few `sending` rows would compare each with each outcome.
        and r.lease_epoch = t.epoch and case when r.state = 'sending' then r.lease_node end = t.holder
+       -- A `case`, so that no plan finds or hashes the rows by their refs.
+       and case when r.refund_ref = t.refund_ref then true end
     returning r.id, r.state, r.lease_epoch, t.holder
+), lost as (
+    -- While all outcomes move, nobody looks.
+    select t.id, t.refund_ref from outcomes t
+     where (select count(*) from moved) < cardinality(:id)
+       and case when (t.id, t.epoch, t.holder) not in (select id, lease_epoch, holder from moved)
+                then (select r.refund_ref from refundd.refunds r where r.id = t.id) is distinct from t.refund_ref end
 ), kept as (
     insert into refundd.attempts
            (refund_id, channel, kind, number, lease_epoch, node, permit, started_at, outcome, moved_to, status, code, message)
@@ -62,7 +72,8 @@ with outcomes as (
            case when t.bank_ref is not null and (t.id, t.epoch, t.holder) not in (select id, lease_epoch, holder from moved where state <> 'review')
                 then left(t.message, 483 - length(t.bank_ref)) || '; bank reference ' || t.bank_ref else t.message end
       from outcomes t
-     where not :again or t.id in (select id from moved)
-        or case when t.id in (select id from locked) then not refundd.outcome_is_kept(t.id, t.epoch, :node, t.permit, t.outcome) end
+     where (t.id, t.refund_ref) not in (select id, refund_ref from lost)
+       and (not :again or t.id in (select id from moved)
+            or case when t.id in (select id from locked) then not refundd.outcome_is_kept(t.id, t.epoch, :node, t.permit, t.outcome) end)
 )
-select id from moved
+select id, null as lost_ref from moved union all select id, refund_ref from lost

@@ -2,7 +2,8 @@
 -- inquiry was leased. An answer that comes too late goes to the journal and moves nothing. If the journal has the
 -- inquiry already, from a try whose commit the node did not see, the journal gets no second line. The number alone does not
 -- name the inquiry: after a failover that lost a claim, another inquiry has the same number. The time since which the refund is
--- uncertain names the send that it was about.
+-- uncertain names the send that it was about. Nor does the id alone name the refund: after a failover that lost a refund, another
+-- refund has its id. The ref is unique for ever. An answer whose refund is lost is written nowhere.
 -- :state, :next      the states at the lease and from now on
 -- :number            of the inquiry
 -- :uncertain_at_us   since when the refund was uncertain at the lease, null if it was not
@@ -10,7 +11,7 @@
 -- :inquire_us        until the next inquiry, null for none
 -- :started_ago_us    how long ago the first byte left, null if none did
 with locked as (
-    select r.id, r.bank_ref from refundd.refunds r where r.id = :id for no key update
+    select r.id, r.bank_ref from refundd.refunds r where r.id = :id and r.refund_ref = :refund_ref for no key update
 ), said as materialized (
     -- A bank that said earlier that it executed the refund, or took it, contradicts itself, and a person decides.
     select case :outcome when 'not_executed' then refundd.was_said_paid(l.id, true) when 'rejected' then refundd.was_said_paid(l.id, false) else false end as otherwise,
@@ -45,7 +46,8 @@ with locked as (
            -- The row does not have this reference. A trigger reads the end of the line.
            case when :bank_ref is not null and not exists (select from moved where state <> 'review')
                 then left(:message, 483 - length(:bank_ref)) || '; bank reference ' || :bank_ref else :message end
-     -- What changes its state now did not do so in an earlier try.
-     where exists (select from moved where state <> :state) or not refundd.outcome_is_kept(:id, :epoch, :node, :permit, :outcome, :number)
+     where exists (select from locked)
+       -- What changes its state now did not do so in an earlier try.
+       and (exists (select from moved where state <> :state) or not refundd.outcome_is_kept(:id, :epoch, :node, :permit, :outcome, :number))
 )
-select state from moved
+select (select state from moved) as state, exists (select from locked) as is_there

@@ -1,4 +1,4 @@
-//! Refunds as a claim and its end leave them. The owner writes them by hand, so no node is needed.
+//! Refunds as a claim, its end or a failover leaves them. The owner writes them by hand, so no node is needed.
 
 use super::Scratch;
 
@@ -18,6 +18,17 @@ impl Scratch {
             "update refundd.refunds set lease_node = null, lease_until = null, {columns} where {which}"
         ))
         .await
+    }
+
+    /// Forgets a refund and what came after it, as a standby that lagged has never heard of it: the next refund gets its id.
+    pub async fn forget(&self, id: i64) {
+        let forget = format!(
+            "set session_replication_role = 'replica';
+             delete from refundd.refunds where id >= {id};
+             select setval('refundd.refunds_id_seq', {id}, false)"
+        );
+        let mut owner = self.connect().await;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(forget)).execute(&mut owner).await.unwrap();
     }
 
     /// As the owner, brings refunds that are `ready` to review, as if a bank's answer had proven nothing.

@@ -8,7 +8,7 @@ use refundd::limiter::Permit;
 use refundd::refund::inquiry::{InquiryAnswer, InquiryOutcome, InquirySettlement, Trust};
 use refundd::refund::retry::RetryPolicy;
 use refundd::refund::{Code, RefundId, State};
-use refundd::store::{Claimed, Inquired};
+use refundd::store::{Claimed, Inquired, InquiryEffect};
 
 use super::acme;
 use crate::harness::anywhere::{add_address, add_limit, claim_of, numbered, unlimited, window};
@@ -83,20 +83,20 @@ async fn what_the_bank_says_too_late_moves_nothing() {
     // It was asked about again meanwhile.
     scratch.sql("update refundd.refunds set inquire_at = now()").await;
     let again = lease(&scratch, &[unlimited(1)]).await;
-    assert_eq!(scratch.store.settle_inquiry("a", &late).await.unwrap(), None);
+    assert_eq!(scratch.store.settle_inquiry("a", &late).await.unwrap(), InquiryEffect::Late);
     assert_eq!(scratch.count(State::Unknown).await, 2);
     let second = inquired(&again.leased[0], InquiryOutcome::NotFound);
-    assert_eq!(scratch.store.settle_inquiry("a", &second).await.unwrap(), Some(State::Ready));
+    assert_eq!(scratch.store.settle_inquiry("a", &second).await.unwrap(), InquiryEffect::Moved(State::Ready));
     assert_eq!(scratch.count(State::Ready).await, 1);
     // A try whose commit was not seen adds nothing.
-    assert_eq!(scratch.store.settle_inquiry("a", &second).await.unwrap(), None);
+    assert_eq!(scratch.store.settle_inquiry("a", &second).await.unwrap(), InquiryEffect::Late);
     let evidence = scratch.store.evidence(claimed.leased[0].id).await.unwrap();
     let moved: Vec<Option<&str>> = evidence.iter().map(|e| e.moved_to.as_deref()).collect();
     assert_eq!(moved, [None, Some("ready")]);
     // A person decided meanwhile.
     let other = inquired(&claimed.leased[1], InquiryOutcome::Rejected);
     scratch.decide(claimed.leased[1].id, State::Succeeded, "seen", "ann").await;
-    assert_eq!(scratch.store.settle_inquiry("a", &other).await.unwrap(), None);
+    assert_eq!(scratch.store.settle_inquiry("a", &other).await.unwrap(), InquiryEffect::Late);
     assert_eq!(scratch.count(State::Succeeded).await, 1);
 }
 
@@ -130,7 +130,10 @@ async fn what_contradicts_an_earlier_answer_that_the_bank_paid_goes_to_a_person(
         .await;
         for inquiry in &leased {
             let now = inquired(inquiry, says.clone());
-            assert_eq!(scratch.store.settle_inquiry("a", &now).await.unwrap(), Some(State::Review));
+            assert_eq!(
+                scratch.store.settle_inquiry("a", &now).await.unwrap(),
+                InquiryEffect::Moved(State::Review)
+            );
         }
         let reasons = scratch
             .text("select string_agg(distinct split_part(reason, ':', 1), ',') from refundd.refunds")
@@ -147,7 +150,10 @@ async fn what_contradicts_an_earlier_answer_that_the_bank_paid_goes_to_a_person(
         scratch.release("id = 1", "state = 'unknown', inquire_at = now()").await;
         let claimed = lease(&scratch, &[unlimited(1)]).await;
         let now = inquired(&claimed.leased[0], InquiryOutcome::NotFound);
-        assert_eq!(scratch.store.settle_inquiry("a", &now).await.unwrap(), Some(State::Ready));
+        assert_eq!(
+            scratch.store.settle_inquiry("a", &now).await.unwrap(),
+            InquiryEffect::Moved(State::Ready)
+        );
     }
 }
 
@@ -163,7 +169,7 @@ async fn an_inquiry_whose_commit_is_still_under_way_is_kept_once() {
     );
     let first = ["update refundd.refunds set state = 'succeeded', settled_at = now() where id = 1", &line];
     let again = scratch.while_a_commit_hangs(&first, scratch.store.settle_inquiry("a", &answer)).await;
-    assert_eq!(again.unwrap(), None);
+    assert_eq!(again.unwrap(), InquiryEffect::Late);
     assert_eq!(scratch.store.evidence(RefundId(1)).await.unwrap().len(), 1);
 }
 
@@ -189,17 +195,23 @@ async fn the_answers_to_an_inquiry_that_a_failover_lost_and_to_the_next_one_are_
         // The lost one is answered before the next one is leased.
         let (scratch, lost, next) = lost_and_next(InquiryOutcome::Rejected, permits).await;
         scratch.sql("update refundd.refunds set inquiries = 0").await;
-        assert_eq!(scratch.store.settle_inquiry("a", &lost).await.unwrap(), None);
+        assert_eq!(scratch.store.settle_inquiry("a", &lost).await.unwrap(), InquiryEffect::Late);
         scratch.sql("update refundd.refunds set inquiries = 1").await;
-        assert_eq!(scratch.store.settle_inquiry(node, &next).await.unwrap(), Some(State::Failed));
-        assert_eq!(scratch.store.settle_inquiry(node, &next).await.unwrap(), None);
+        assert_eq!(
+            scratch.store.settle_inquiry(node, &next).await.unwrap(),
+            InquiryEffect::Moved(State::Failed)
+        );
+        assert_eq!(scratch.store.settle_inquiry(node, &next).await.unwrap(), InquiryEffect::Late);
         assert_eq!(scratch.text(lines).await, format!("a rejected, {node} rejected failed"));
 
         // The lost one is answered last, and the bank has paid.
         let (scratch, lost, next) = lost_and_next(InquiryOutcome::Succeeded, permits).await;
-        assert_eq!(scratch.store.settle_inquiry(node, &next).await.unwrap(), Some(State::Failed));
+        assert_eq!(
+            scratch.store.settle_inquiry(node, &next).await.unwrap(),
+            InquiryEffect::Moved(State::Failed)
+        );
         for _ in 0..2 {
-            assert_eq!(scratch.store.settle_inquiry("a", &lost).await.unwrap(), None);
+            assert_eq!(scratch.store.settle_inquiry("a", &lost).await.unwrap(), InquiryEffect::Late);
         }
         assert_eq!(scratch.text(lines).await, format!("{node} rejected failed, a succeeded"));
         assert_eq!(scratch.count(State::Review).await, 1);
@@ -230,13 +242,16 @@ async fn an_inquiry_that_names_another_reference_than_a_late_answer_goes_to_a_pe
         scratch.sql("update refundd.refunds set bank_ref = 'B-1'").await;
         let mut answered = inquired(&leased[0], outcome);
         answered.answer.bank_ref = Some(other.to_owned());
-        let state = scratch.store.settle_inquiry("a", &answered).await.unwrap().unwrap();
+        let effect = scratch.store.settle_inquiry("a", &answered).await.unwrap();
         let last = scratch.text("select message from refundd.attempts order by id desc limit 1").await;
         if other == "B-1" {
-            assert_eq!((state, last.as_str()), (State::Succeeded, "test"));
+            assert_eq!((effect, last.as_str()), (InquiryEffect::Moved(State::Succeeded), "test"));
             continue;
         }
-        assert_eq!((state, last.as_str()), (State::Review, "test; bank reference B-2"));
+        assert_eq!(
+            (effect, last.as_str()),
+            (InquiryEffect::Moved(State::Review), "test; bank reference B-2")
+        );
         assert_eq!(
             scratch.text("select concat_ws(' ', reason, bank_ref, settled_at) from refundd.refunds").await,
             "bank_ref_differs: the bank said B-1 before, and says now: B-2 B-1"

@@ -24,7 +24,7 @@ async fn a_late_success_under_another_reference_is_an_event_and_one_under_the_sa
     let (scratch, first, second) = two_sends().await;
     let store = &scratch.store;
     assert_eq!(
-        store.settle("b", &answered(&second, Outcome::Succeeded, Some("B-2")), false).await.unwrap(),
+        store.settle("b", &answered(&second, Outcome::Succeeded, Some("B-2")), false).await.unwrap().moved,
         [RefundId(1)]
     );
     store.settle("a", &answered(&first, Outcome::Succeeded, Some("B-2")), false).await.unwrap();
@@ -147,7 +147,7 @@ async fn a_refund_that_the_bank_says_it_has_goes_to_a_person_when_its_channel_lo
     // The leases lapsed, and the bank was to be asked.
     scratch.release("true", "state = 'unknown', inquire_at = now() + interval '1 hour'").await;
     let late = answered(&sent, Outcome::Succeeded, None);
-    assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
+    assert!(scratch.store.settle("a", &late, false).await.unwrap().moved.is_empty());
     assert_eq!(scratch.count(State::Unknown).await, 4, "the next inquiry settles it");
     scratch.sql("update refundd.channels set inquires = false").await;
     // Each pass drops fewer plans than there are.

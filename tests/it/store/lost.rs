@@ -40,7 +40,7 @@ async fn lost_and_next() -> (Scratch, Claimed, Claimed) {
 
 /// The node of the lost claim writes what came of its send.
 async fn write_late(scratch: &Scratch, late: Settled) {
-    assert!(scratch.store.settle("a", &[late], false).await.unwrap().is_empty());
+    assert!(scratch.store.settle("a", &[late], false).await.unwrap().moved.is_empty());
 }
 
 /// The node that asked the bank about the lost send, when the row was `unknown`, writes the answer.
@@ -55,7 +55,7 @@ async fn write_late_inquiry(scratch: &Scratch, node: &str, outcome: &str) {
 
 async fn settle_next(scratch: &Scratch, next: &Claimed, outcome: Outcome) {
     let settled = [settled(next, outcome)];
-    assert_eq!(scratch.store.settle("b", &settled, false).await.unwrap(), [RefundId(1)]);
+    assert_eq!(scratch.store.settle("b", &settled, false).await.unwrap().moved, [RefundId(1)]);
 }
 
 async fn lapse(scratch: &Scratch) {
@@ -102,7 +102,7 @@ async fn what_comes_of_the_next_send_says_nothing_about_the_send_of_a_lost_claim
         assert_eq!(uncertain(&scratch).await, 1);
         let over =
             if is_sent { settled(&next, Outcome::Rejected) } else { unsent(&next, Outcome::HandedBack) };
-        assert_eq!(scratch.store.settle("b", &[over], false).await.unwrap(), [RefundId(1)]);
+        assert_eq!(scratch.store.settle("b", &[over], false).await.unwrap().moved, [RefundId(1)]);
         assert_eq!(scratch.text(ROW).await, "review claim_lost", "sent: {is_sent}");
         assert_eq!(uncertain(&scratch).await, 1, "sent: {is_sent}");
     }
@@ -119,7 +119,7 @@ async fn what_comes_of_the_next_send_says_nothing_about_a_lost_send_of_which_onl
         assert!(scratch.text(reason).await.ends_with(doubt));
         let over =
             if is_sent { settled(&next, Outcome::Rejected) } else { unsent(&next, Outcome::HandedBack) };
-        assert_eq!(scratch.store.settle("b", &[over], false).await.unwrap(), [RefundId(1)]);
+        assert_eq!(scratch.store.settle("b", &[over], false).await.unwrap().moved, [RefundId(1)]);
         assert_eq!(scratch.text(ROW).await, "review claim_lost", "sent: {is_sent}");
         assert_eq!(uncertain(&scratch).await, 1, "sent: {is_sent}");
     }
@@ -287,6 +287,6 @@ async fn a_late_line_of_a_claim_that_nobody_lost_raises_the_version_alone() {
     write_late_inquiry(&scratch, "a", "unknown").await;
     assert_eq!(uncertain(&scratch).await, 0);
     let over = settled(&second, Outcome::HandedBack);
-    assert_eq!(scratch.store.settle("b", &[over], false).await.unwrap(), [RefundId(1)]);
+    assert_eq!(scratch.store.settle("b", &[over], false).await.unwrap().moved, [RefundId(1)]);
     assert_eq!(scratch.count(State::Ready).await, 1);
 }

@@ -11,17 +11,17 @@ async fn a_late_answer_cannot_move_a_refund_leased_again() {
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
     // The first lease ended in a hand-back, and the same node leased it again.
     let back = settled(&first, Outcome::HandedBack);
-    assert_eq!(scratch.store.settle("a", &[back], false).await.unwrap(), [RefundId(1)]);
+    assert_eq!(scratch.store.settle("a", &[back], false).await.unwrap().moved, [RefundId(1)]);
     let second = claim(&scratch, "a", &[unlimited(1)]).await;
     assert_eq!(second.leased.len(), 1);
     let late = settled(&first, Outcome::Succeeded);
-    assert!(scratch.store.settle("a", &[late], false).await.unwrap().is_empty());
+    assert!(scratch.store.settle("a", &[late], false).await.unwrap().moved.is_empty());
     assert_eq!(scratch.count(State::Sending).await, 1);
     let evidence = scratch.store.evidence(RefundId(1)).await.unwrap();
     assert_eq!(evidence.len(), 2);
     assert_eq!((evidence[1].outcome.as_str(), evidence[1].moved_to.as_deref()), ("succeeded", None));
     assert_eq!(
-        scratch.store.settle("a", &[settled(&second, Outcome::Succeeded)], false).await.unwrap(),
+        scratch.store.settle("a", &[settled(&second, Outcome::Succeeded)], false).await.unwrap().moved,
         [RefundId(1)]
     );
 }
@@ -35,11 +35,11 @@ async fn an_answer_under_a_claim_that_a_failover_lost_moves_nothing_of_the_next_
     let next = claim(&scratch, "b", &[unlimited(1)]).await;
     assert_eq!(lost.leased[0].epoch, next.leased[0].epoch);
     let later = settled(&lost, Outcome::SlowDown { retry_after: None });
-    assert!(scratch.store.settle("a", &[later], false).await.unwrap().is_empty());
+    assert!(scratch.store.settle("a", &[later], false).await.unwrap().moved.is_empty());
     assert_eq!(scratch.count(State::Sending).await, 1, "the request of b is under way");
     // Both answers may come together: the one is late evidence, and the other moves the refund.
     let both = [settled(&lost, Outcome::Succeeded), settled(&next, Outcome::HandedBack)];
-    assert_eq!(scratch.store.settle("b", &both, false).await.unwrap(), [RefundId(1)]);
+    assert_eq!(scratch.store.settle("b", &both, false).await.unwrap().moved, [RefundId(1)]);
     let lines = "select string_agg(concat(outcome, ' ', moved_to), ', ' order by outcome, moved_to nulls last) from refundd.attempts";
     assert_eq!(scratch.text(lines).await, "not_executed ready, not_executed , review review, succeeded ");
     assert_eq!(scratch.count(State::Review).await, 1, "the bank has it");
@@ -50,8 +50,11 @@ async fn settling_again_after_a_lost_commit_keeps_the_evidence_once() {
     let scratch = limited_scratch_with(1).await;
     let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
     let over = settled(&claimed, Outcome::Succeeded);
-    assert_eq!(scratch.store.settle("a", std::slice::from_ref(&over), false).await.unwrap(), [RefundId(1)]);
-    assert!(scratch.store.settle("a", &[over], true).await.unwrap().is_empty());
+    assert_eq!(
+        scratch.store.settle("a", std::slice::from_ref(&over), false).await.unwrap().moved,
+        [RefundId(1)]
+    );
+    assert!(scratch.store.settle("a", &[over], true).await.unwrap().moved.is_empty());
     assert_eq!(scratch.store.evidence(RefundId(1)).await.unwrap().len(), 1);
 }
 
@@ -60,7 +63,7 @@ async fn settling_again_after_a_try_that_did_not_commit_moves_the_refund_with_it
     let scratch = limited_scratch_with(1).await;
     let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
     let over = [settled(&claimed, Outcome::Succeeded)];
-    assert_eq!(scratch.store.settle("a", &over, true).await.unwrap(), [RefundId(1)]);
+    assert_eq!(scratch.store.settle("a", &over, true).await.unwrap().moved, [RefundId(1)]);
     let kept = scratch.store.evidence(RefundId(1)).await.unwrap();
     assert_eq!((kept.len(), kept[0].moved_to.as_deref()), (1, Some("succeeded")));
 }
@@ -77,7 +80,7 @@ async fn settling_again_while_the_first_commit_is_under_way_keeps_the_evidence_o
         line,
     ];
     let again = scratch.while_a_commit_hangs(&first, scratch.store.settle("a", &over, true)).await.unwrap();
-    assert!(again.is_empty());
+    assert!(again.moved.is_empty());
     assert_eq!(scratch.store.evidence(RefundId(1)).await.unwrap().len(), 1);
 }
 
@@ -91,7 +94,7 @@ async fn a_refund_that_the_bank_paid_by_a_late_answer_is_not_sent_again() {
     scratch.release("id > 1", "state = 'ready'").await;
     let second = claim(&scratch, "b", &[unlimited(3)]).await;
     let late = settled_all(&first, &Outcome::Succeeded);
-    assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
+    assert!(scratch.store.settle("a", &late, false).await.unwrap().moved.is_empty());
     assert_eq!(
         scratch.text("select string_agg(state || ' ' || coalesce(split_part(reason, ':', 1), '-'), ', ' order by id) from refundd.refunds").await,
         "review said_paid, review said_paid, sending -"
@@ -104,7 +107,7 @@ async fn a_refund_that_the_bank_paid_by_a_late_answer_is_not_sent_again() {
     );
     // What the third one comes to now cannot say that nothing was paid.
     let over = [settled(&second, Outcome::Rejected)];
-    assert_eq!(scratch.store.settle("b", &over, false).await.unwrap(), [RefundId(3)]);
+    assert_eq!(scratch.store.settle("b", &over, false).await.unwrap().moved, [RefundId(3)]);
     assert_eq!(
         scratch.text("select state || ' ' || split_part(reason, ':', 1) || ' ' || (settled_at is null) from refundd.refunds where id = 3").await,
         "review said_paid true"
@@ -121,7 +124,7 @@ async fn a_late_answer_waits_for_who_makes_its_refund_ready_and_then_stops_it() 
     let late = settled_all(&first, &Outcome::Accepted);
     let ready = ["update refundd.refunds set state = 'ready'"];
     let settled = scratch.while_a_commit_hangs(&ready, scratch.store.settle("a", &late, false)).await;
-    assert!(settled.unwrap().is_empty());
+    assert!(settled.unwrap().moved.is_empty());
     assert_eq!(scratch.count(State::Review).await, 1);
 }
 
@@ -134,7 +137,7 @@ async fn a_late_outcome_that_is_settled_again_while_its_first_commit_is_under_wa
                 select id, channel, 'send', 1, lease_epoch, 'a', now(), 'succeeded', 'mapped' from refundd.refunds";
     let over = [settled(&claimed, Outcome::Succeeded)];
     let again = scratch.while_a_commit_hangs(&[line], scratch.store.settle("a", &over, true)).await;
-    assert!(again.unwrap().is_empty());
+    assert!(again.unwrap().moved.is_empty());
     assert_eq!(scratch.store.evidence(RefundId(1)).await.unwrap().len(), 1);
 }
 
@@ -170,7 +173,7 @@ async fn what_ended_without_a_payment_goes_to_a_person_when_a_late_answer_says_t
     let answers = [Outcome::Succeeded, Outcome::Review].into_iter().chain(taken);
     let late: Vec<_> =
         first.leased.iter().zip(answers).map(|(lease, answer)| settlement_of(lease, answer)).collect();
-    assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
+    assert!(scratch.store.settle("a", &late, false).await.unwrap().moved.is_empty());
     let rows = "select string_agg(concat_ws(' ', state, split_part(reason, ':', 1), uncertain_at is not null, settled_at is null), ', ' order by id) from refundd.refunds";
     assert_eq!(
         scratch.text(rows).await,
@@ -199,7 +202,7 @@ async fn a_late_answer_about_another_refund_goes_to_a_person_and_one_that_nobody
     for place in [1, 3] {
         late[place].answer.code = Code::NoJson;
     }
-    assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
+    assert!(scratch.store.settle("a", &late, false).await.unwrap().moved.is_empty());
     assert_eq!(
         scratch.text("select string_agg(concat_ws(' ', state, left(reason, 92)), ', ' order by id) from refundd.refunds").await,
         "review said_paid: an answer that came late says that the bank has this refund: echo_differs: test, ready, \
@@ -214,7 +217,7 @@ async fn a_late_answer_that_the_bank_has_it_becomes_the_reason_of_a_refund_in_re
     let first = claim(&scratch, "a", &[unlimited(1)]).await;
     scratch.release("true", "state = 'review', reason = 'lease_lapsed: a did not settle'").await;
     let late = settled_all(&first, &Outcome::Succeeded);
-    assert!(scratch.store.settle("a", &late, false).await.unwrap().is_empty());
+    assert!(scratch.store.settle("a", &late, false).await.unwrap().moved.is_empty());
     assert_eq!(
         scratch.text("select reason from refundd.refunds").await,
         "said_paid: an answer that came late says that the bank has this refund: succeeded; before: lease_lapsed: a did not settle"

@@ -121,12 +121,12 @@ async fn two_sends_that_can_be_one_payment_are_no_event() {
 
     // A resend under its key, in both orders.
     let (scratch, first, second) = send_and_resend().await;
-    assert_eq!(scratch.store.settle("b", &second, false).await.unwrap(), [RefundId(1)]);
-    assert!(scratch.store.settle("a", &first, false).await.unwrap().is_empty());
+    assert_eq!(scratch.store.settle("b", &second, false).await.unwrap().moved, [RefundId(1)]);
+    assert!(scratch.store.settle("a", &first, false).await.unwrap().moved.is_empty());
     assert_eq!(scratch.text(EVENTS).await, "");
     let (scratch, first, second) = send_and_resend().await;
-    assert!(scratch.store.settle("a", &first, false).await.unwrap().is_empty());
-    assert_eq!(scratch.store.settle("b", &second, false).await.unwrap(), [RefundId(1)]);
+    assert!(scratch.store.settle("a", &first, false).await.unwrap().moved.is_empty());
+    assert_eq!(scratch.store.settle("b", &second, false).await.unwrap().moved, [RefundId(1)]);
     assert_eq!(scratch.count(State::Succeeded).await, 1);
     assert_eq!(scratch.text(EVENTS).await, "");
 
@@ -197,9 +197,9 @@ async fn a_success_under_a_claim_that_a_failover_lost_is_written_once_and_an_eve
     for (node, permits) in [("b", [None, None]), ("a", [Some("acme@1#1"), Some("acme@1#2")])] {
         let (scratch, mut lost, mut next) = lost_and_next(node).await;
         [lost[0].permit, next[0].permit] = permits.map(|permit| permit.map(str::to_owned));
-        assert_eq!(scratch.store.settle(node, &next, false).await.unwrap(), [RefundId(1)]);
+        assert_eq!(scratch.store.settle(node, &next, false).await.unwrap().moved, [RefundId(1)]);
         for _ in 0..2 {
-            assert!(scratch.store.settle("a", &lost, true).await.unwrap().is_empty());
+            assert!(scratch.store.settle("a", &lost, true).await.unwrap().moved.is_empty());
         }
         let lines = "select string_agg(concat_ws(' ', node, outcome, moved_to), ', ' order by id) from refundd.attempts";
         assert_eq!(scratch.text(lines).await, format!("{node} succeeded succeeded, a succeeded"));
@@ -210,8 +210,8 @@ async fn a_success_under_a_claim_that_a_failover_lost_is_written_once_and_an_eve
 #[tokio::test]
 async fn a_success_under_a_claim_that_a_failover_lost_is_an_event_while_the_next_claim_is_sent() {
     let (scratch, lost, next) = lost_and_next("b").await;
-    assert!(scratch.store.settle("a", &lost, true).await.unwrap().is_empty());
-    assert_eq!(scratch.store.settle("b", &next, false).await.unwrap(), [RefundId(1)]);
+    assert!(scratch.store.settle("a", &lost, true).await.unwrap().moved.is_empty());
+    assert_eq!(scratch.store.settle("b", &next, false).await.unwrap().moved, [RefundId(1)]);
     assert_eq!(scratch.count(State::Succeeded).await, 1);
     assert_eq!(scratch.text(EVENTS).await, format!("sending 1 {EXECUTED}"));
 }

@@ -6,7 +6,7 @@ use refundd::bank::inquiry_outcome::read_inquiry_answer;
 use refundd::limiter::PermitNumber;
 use refundd::refund::inquiry::{InquiryAnswer, InquiryOutcome, InquirySettlement};
 use refundd::refund::{Code, State};
-use refundd::store::Inquired;
+use refundd::store::{Inquired, InquiryEffect};
 
 use super::send::BankRefusal;
 use crate::bank::Seen;
@@ -195,8 +195,8 @@ impl World<'_> {
             self.stage.tell_time_and_look().await;
             let name = self.nodes[n].name.clone();
             let before = self.rows.get(&unsettled.inquired.inquiry.id.0).cloned();
-            let moved =
-                taken(self.nodes[n].store.settle_inquiry(&name, &unsettled.inquired).await)?.is_some();
+            let effect = taken(self.nodes[n].store.settle_inquiry(&name, &unsettled.inquired).await)?;
+            let moved = matches!(effect, InquiryEffect::Moved(_));
             note!(
                 self,
                 "node {n} settles inquiry {} about refund {}: {}{}",

@@ -28,7 +28,7 @@ impl World<'_> {
         if !lost || self.rng.bool() {
             self.stage.tell_time_and_look().await;
             let name = self.nodes[n].name.clone();
-            let mut moved = taken(self.nodes[n].store.settle(&name, &batch, again).await)?;
+            let mut moved = taken(self.nodes[n].store.settle(&name, &batch, again).await)?.moved;
             // Postgres answers in the order of its plan, and the trace must not depend on the plan.
             moved.sort();
             note!(

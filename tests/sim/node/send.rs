@@ -182,6 +182,7 @@ impl World<'_> {
         let permit = numbers.iter().map(PermitNumber::describe).collect::<Vec<_>>().join(",");
         self.nodes[n].outbox.push(Settled {
             id: send.refund.id,
+            refund_ref: send.refund.expected.refund_ref.clone(),
             epoch: send.refund.epoch,
             holder: Arc::clone(&send.refund.holder),
             channel: name,

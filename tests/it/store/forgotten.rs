@@ -1,0 +1,99 @@
+//! Outcomes of refunds that a failover lost: another refund has their id, or none has it yet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use refundd::metrics::{Metrics, PageFormat, Readings};
+use refundd::node::Node;
+use refundd::refund::{Outcome, RefundId, State};
+use refundd::settler::Settler;
+use refundd::store::Settled;
+use tokio::sync::mpsc;
+
+use super::{answered, claim, limited_scratch_with, unlimited};
+use crate::harness::Scratch;
+
+const ROWS: &str = "select coalesce(string_agg(to_jsonb(r)::text, ' '), '') from refundd.refunds r";
+
+const LINES: &str = "select coalesce(string_agg(concat_ws(' ', node, outcome, moved_to), ', ' order by id), '') from refundd.attempts";
+
+/// A refund that the bank executed under the reference `B-1`. A failover lost it before its node wrote that.
+async fn lost_refund() -> (Scratch, Vec<Settled>) {
+    let scratch = limited_scratch_with(1).await;
+    let lost = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch.forget(1).await;
+    (scratch, answered(&lost, Outcome::Succeeded, Some("B-1")))
+}
+
+async fn settle_lost(scratch: &Scratch, lost: &[Settled], again: bool) {
+    let settled = scratch.store.settle("a", lost, again).await.unwrap();
+    assert_eq!((settled.moved, settled.lost), (vec![], vec![(RefundId(1), "R-1".to_owned())]));
+}
+
+#[tokio::test]
+async fn an_outcome_of_a_refund_that_a_failover_lost_is_not_written_onto_the_next_refund_with_its_id() {
+    for state in [State::Ready, State::Sending, State::Succeeded] {
+        let (scratch, lost) = lost_refund().await;
+        scratch.insert("acme", "next-", 1).await;
+        if state != State::Ready {
+            let next = claim(&scratch, "a", &[unlimited(1)]).await;
+            assert_eq!((next.leased[0].id, next.leased[0].epoch), (lost[0].id, lost[0].epoch));
+            if state == State::Succeeded {
+                let over = answered(&next, Outcome::Succeeded, Some("B-2"));
+                scratch.store.settle("a", &over, false).await.unwrap();
+            }
+        }
+        assert_eq!(scratch.count(state).await, 1);
+        let before = (scratch.text(ROWS).await, scratch.text(LINES).await);
+        for again in [false, true] {
+            settle_lost(&scratch, &lost, again).await;
+            let after = (scratch.text(ROWS).await, scratch.text(LINES).await);
+            assert_eq!(after, before, "again: {again}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_outcomes_of_a_lost_refund_and_of_the_next_one_with_its_id_may_come_together() {
+    for again in [false, true] {
+        let (scratch, mut both) = lost_refund().await;
+        scratch.insert("acme", "next-", 1).await;
+        let next = claim(&scratch, "b", &[unlimited(1)]).await;
+        both.extend(answered(&next, Outcome::Succeeded, Some("B-2")));
+        let settled = scratch.store.settle("b", &both, again).await.unwrap();
+        assert_eq!((settled.moved, settled.lost.len()), (vec![RefundId(1)], 1));
+        assert_eq!(scratch.text(LINES).await, "b succeeded succeeded");
+        let row = "select concat_ws(' ', refund_ref, state, bank_ref) from refundd.refunds";
+        assert_eq!(scratch.text(row).await, "next-1 succeeded B-2");
+    }
+}
+
+#[tokio::test]
+async fn an_outcome_of_a_lost_refund_whose_id_is_free_is_written_nowhere() {
+    let (scratch, lost) = lost_refund().await;
+    for again in [false, true] {
+        settle_lost(&scratch, &lost, again).await;
+        assert_eq!(scratch.text(LINES).await, "");
+    }
+}
+
+/// Whether so many answers are counted that somebody must look into.
+fn are_counted(metrics: &Metrics, answers: usize) -> bool {
+    let page = metrics.page(&Readings::default(), PageFormat::PlainText);
+    page.contains(&format!("refundd_late_answers_differ_total{{channel=\"acme\"}} {answers}\n"))
+}
+
+#[tokio::test]
+async fn an_outcome_of_a_lost_refund_is_counted_as_one_that_somebody_must_look_into() {
+    let (scratch, lost) = lost_refund().await;
+    let metrics = Arc::new(Metrics::default());
+    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::clone(&metrics));
+    let (outcomes, inbox) = mpsc::channel(Settler::INBOX);
+    for one in lost {
+        outcomes.send(one).await.unwrap();
+    }
+    drop(outcomes);
+    let writes = tokio::time::timeout(Duration::from_mins(1), Settler::new(node, inbox).run());
+    writes.await.expect("the settler ends");
+    assert!(are_counted(&metrics, 1));
+}
