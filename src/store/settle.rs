@@ -77,7 +77,11 @@ impl Settled {
 
 const SETTLE: Statement = statement!(include_str!("sql/settle.sql"));
 
-const FREE: &str = "select id from refundd.refunds where id = any($1) for update skip locked";
+// An outcome without a row waits for nobody: a failover lost its refund.
+const FREE: &str = "
+    select id from (select r.id from refundd.refunds r where r.id = any($1) for update skip locked) unlocked
+     union all
+    select t.id from unnest($1::bigint[]) t (id) where (select true from refundd.refunds r where r.id = t.id) is null";
 
 // A trigger wrote them in the commits of these answers.
 const DIFFERING: &str = "
@@ -90,7 +94,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("settle", SETTLE.sql), ("free", FREE), ("late_answers_that_differ", DIFFERING)];
 
 impl Store {
-    /// The refunds among `ids` whose rows no other transaction has locked.
+    /// The refunds among `ids` whose rows no other transaction has locked, and those that have no row.
     pub async fn free(&self, ids: &[RefundId]) -> Result<Vec<RefundId>, StoreError> {
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
         let free: Vec<i64> = sqlx::query_scalar(FREE)

@@ -8,10 +8,12 @@ use refundd::node::Node;
 use refundd::refund::{Outcome, RefundId, State};
 use refundd::settler::Settler;
 use refundd::store::Settled;
+use sqlx::Executor;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use super::{answered, claim, limited_scratch_with, unlimited};
-use crate::harness::Scratch;
+use super::{answered, claim, limited_scratch_with, settled_all, unlimited};
+use crate::harness::{Scratch, until};
 
 const ROWS: &str = "select coalesce(string_agg(to_jsonb(r)::text, ' '), '') from refundd.refunds r";
 
@@ -83,17 +85,61 @@ fn are_counted(metrics: &Metrics, answers: usize) -> bool {
     page.contains(&format!("refundd_late_answers_differ_total{{channel=\"acme\"}} {answers}\n"))
 }
 
-#[tokio::test]
-async fn an_outcome_of_a_lost_refund_is_counted_as_one_that_somebody_must_look_into() {
-    let (scratch, lost) = lost_refund().await;
+/// A settler that gets these outcomes and no others, and what it counts.
+async fn settler_of(scratch: &Scratch, all: Vec<Settled>) -> (JoinHandle<()>, Arc<Metrics>) {
     let metrics = Arc::new(Metrics::default());
     let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::clone(&metrics));
     let (outcomes, inbox) = mpsc::channel(Settler::INBOX);
-    for one in lost {
+    for one in all {
         outcomes.send(one).await.unwrap();
     }
-    drop(outcomes);
-    let writes = tokio::time::timeout(Duration::from_mins(1), Settler::new(node, inbox).run());
-    writes.await.expect("the settler ends");
+    (tokio::spawn(Settler::new(node, inbox).run()), metrics)
+}
+
+async fn ends(settler: JoinHandle<()>) {
+    tokio::time::timeout(Duration::from_mins(1), settler).await.expect("the settler ends").unwrap();
+}
+
+#[tokio::test]
+async fn an_outcome_of_a_lost_refund_is_counted_as_one_that_somebody_must_look_into() {
+    let (scratch, lost) = lost_refund().await;
+    let (settler, metrics) = settler_of(&scratch, lost).await;
+    ends(settler).await;
+    assert!(are_counted(&metrics, 1));
+}
+
+#[tokio::test]
+async fn an_outcome_of_a_lost_refund_does_not_wait_with_one_whose_row_is_locked() {
+    let scratch = limited_scratch_with(2).await;
+    let claimed = claim(&scratch, "a", &[unlimited(1), unlimited(2)]).await;
+    scratch.forget(2).await;
+    let mut other = scratch.connect().await;
+    for step in ["begin", "select from refundd.refunds where id = 1 for update"] {
+        other.execute(step).await.unwrap();
+    }
+    let (settler, metrics) = settler_of(&scratch, settled_all(&claimed, &Outcome::Succeeded)).await;
+    until("the lost one is counted", async || are_counted(&metrics, 1)).await;
+    assert_eq!(scratch.count(State::Sending).await, 1);
+    other.execute("commit").await.unwrap();
+    ends(settler).await;
+    assert_eq!(scratch.count(State::Succeeded).await, 1);
+}
+
+#[tokio::test]
+async fn an_outcome_whose_refund_is_lost_while_it_waits_for_the_row_is_counted_and_waits_no_more() {
+    let scratch = limited_scratch_with(1).await;
+    let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
+    let mut other = scratch.connect().await;
+    for step in
+        ["set session_replication_role = 'replica'", "begin", "delete from refundd.refunds where id = 1"]
+    {
+        other.execute(step).await.unwrap();
+    }
+    let (settler, metrics) = settler_of(&scratch, settled_all(&claimed, &Outcome::Succeeded)).await;
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    until("it waits for its row", async || scratch.number(waits).await > 0).await;
+    until("it is set aside", async || scratch.number(waits).await == 0).await;
+    other.execute("commit").await.unwrap();
+    ends(settler).await;
     assert!(are_counted(&metrics, 1));
 }
