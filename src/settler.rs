@@ -5,7 +5,7 @@
 //!
 //! It keeps an outcome that cannot be written, and tries again until Postgres is back. If the lease lapses meanwhile,
 //! the refund becomes `unknown`, and the journal keeps the late answer as evidence. An outcome is set aside if another
-//! transaction has locked its row, or if Postgres fails at it or works on it for too long. It is tried again beside the
+//! transaction has locked its row, or if Postgres refuses it, fails at it or works on it for too long. It is tried again beside the
 //! other commits, so that the other outcomes do not wait for it.
 //!
 //! The settler counts and logs each outcome once, when the first try to write it is over. Only then it is known
@@ -31,7 +31,6 @@ use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
 use crate::refund::{Answer, Code, Outcome, RefundId, Settlement, State};
 use crate::store::Settled;
-use reporting::give_up;
 
 /// The settler loop.
 #[derive(Debug)]
@@ -119,7 +118,7 @@ struct Writer {
     node: Node,
     /// Whether commits fail at present. Commits that are under way together log a failure of Postgres once.
     failing: Mutex<Failing>,
-    /// The outcomes that Postgres failed to write though it wrote others: their refunds with the epochs of their leases.
+    /// The outcomes that Postgres refused or failed to write though it wrote others: their refunds with the epochs of their leases.
     refused: Mutex<HashSet<(RefundId, i64)>>,
 }
 
@@ -227,19 +226,14 @@ impl Writer {
                     let shown = self.without_reference(&batch[0]).await;
                     return Box::pin(self.write(&[shown], again)).await;
                 }
-                // A damaged page, or a trigger that somebody added and that fails or is slow: the outcome can be written when
-                // that is mended.
-                Err(error) if !error.is_about_the_row() => {
+                // A damaged page, a sequence that is behind its table, or a rule or trigger that somebody added: the outcome can be
+                // written when that is mended. The bank's values are within the bounds of the tables.
+                Err(error) => {
                     if !again {
                         self.report(batch);
                     }
                     self.note_refused(&batch[0], &error);
                     return batch.to_vec();
-                }
-                Err(error) => {
-                    self.report(if again { &[] } else { batch });
-                    give_up(&batch[0], &error);
-                    return Vec::new();
                 }
             }
         }

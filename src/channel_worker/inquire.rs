@@ -22,7 +22,6 @@ use crate::bucket::{Bucket, BucketError, Order, Purpose, Take, Yield};
 use crate::channel::{Channel, Inquiry};
 use crate::crash;
 use crate::limiter::{Limit, Supply};
-use crate::logs::chain;
 use crate::node::lead_time::LeadTime;
 use crate::node::slots::Slot;
 use crate::node::suspended::Clearance;
@@ -33,7 +32,7 @@ use crate::refund::inquiry::{self, InquiryAnswer, InquiryOutcome, InquirySettlem
 use crate::refund::{Code, RefundId};
 use crate::store::{ClaimRequest, Claimed, Inquired, Store, StoreError};
 use crate::wake_up::WakeUps;
-use reporting::report;
+use reporting::{report, report_dropped, report_kept};
 
 /// The work of making inquiries.
 #[derive(Debug)]
@@ -152,6 +151,11 @@ struct InquiryAttempt {
 }
 
 impl InquiryAttempt {
+    /// The pause before an outcome is written again.
+    const PAUSE: Duration = Duration::from_millis(300);
+    /// The same if Postgres answers, and refuses the outcome or fails at it. More tries would fill Postgres's log.
+    const REFUSED: Duration = Duration::from_secs(5);
+
     async fn run(self, slot: Option<Slot>, connection: Option<Reserved>) {
         let SentInquiry { answer, started } = self.inquire(connection).await;
         crash::point("inquiry_answered");
@@ -213,7 +217,7 @@ impl InquiryAttempt {
 
     /// Writes the result to Postgres, and returns it as written: Postgres may refuse the bank's reference. While Postgres
     /// is away it tries again until the lease is over; after that another inquiry is made anyway. But an answer that the bank
-    /// has the refund is kept until it is written: a later answer may contradict it.
+    /// has the refund is kept until it is written, also if Postgres refuses it: a later answer may contradict it.
     async fn settle(
         &self,
         answer: InquiryAnswer,
@@ -239,33 +243,22 @@ impl InquiryAttempt {
                     return inquired;
                 }
                 Err(error) if error.is_taken_reference() => self.move_to_review(&mut inquired).await,
-                Err(error) if error.is_about_the_row() => {
-                    tracing::error!(
-                        refund.id = %id, channel.name = %channel.name, inquiry.number = number, error = %chain(&error),
-                        "Postgres refuses the inquiry outcome of refund {id}; the bank is asked again",
-                    );
-                    return inquired;
-                }
                 Err(error) => {
                     // The commit may have happened although the call failed.
                     again |= error.is_away();
-                    let is_kept =
-                        inquired.answer.outcome.has_refund() && (error.is_outage() || error.is_a_lock());
-                    let is_over = claim_times.claiming.elapsed() > channel.lease;
+                    let is_refused = error.is_about_the_row();
+                    let is_kept = inquired.answer.outcome.has_refund()
+                        && (is_refused || error.is_outage() || error.is_a_lock());
+                    let is_over = is_refused || claim_times.claiming.elapsed() > channel.lease;
                     if (is_over && !is_kept) || node.stop.is_cancelled() {
-                        tracing::warn!(
-                            refund.id = %id, channel.name = %channel.name, inquiry.number = number, error = %chain(&error),
-                            "Failed to write the inquiry outcome of refund {id}; the bank is asked again",
-                        );
+                        report_dropped(&inquired, &error);
                         return inquired;
                     }
                     if is_over && !std::mem::replace(&mut is_told, true) {
-                        tracing::warn!(
-                            refund.id = %id, channel.name = %channel.name, inquiry.number = number, error = %chain(&error),
-                            "Failed to write that the bank has refund {id}, will try again until it works",
-                        );
+                        report_kept(&inquired, &error);
                     }
-                    tokio::time::sleep(jittered(Duration::from_millis(300))).await;
+                    let pause = if is_over && !error.is_outage() { Self::REFUSED } else { Self::PAUSE };
+                    tokio::time::sleep(jittered(pause)).await;
                 }
             }
         }

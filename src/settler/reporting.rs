@@ -1,4 +1,4 @@
-//! Counts and logs outcomes, and those that Postgres does not take.
+//! Counts and logs outcomes, and those that Postgres does not take yet.
 
 use crate::bank::outcome::for_the_log;
 use crate::lock::Lock;
@@ -38,15 +38,13 @@ impl Writer {
         }
     }
 
-    /// Notes an outcome that Postgres fails to write, though it may take others. Logs it the first time. When the fault
-    /// is at all of them, the first ones say enough.
+    /// Notes an outcome that Postgres refuses or fails to write, though it may take others. Logs it the first time: if the
+    /// node ends before it is written, nothing else has the bank's reference.
     pub(super) fn note_refused(&self, one: &Settled, error: &StoreError) {
-        const LOGGED_AT_MOST: usize = 20;
-        let mut refused = self.refused.locked();
-        if refused.insert((one.id, one.epoch)) && refused.len() <= LOGGED_AT_MOST {
+        if self.refused.locked().insert((one.id, one.epoch)) {
             tracing::error!(
-                error = %chain(error), refund.id = %one.id, channel.name = %one.channel,
-                outcome = one.answer.outcome.as_str(),
+                error = %chain(error), refund.id = %one.id, channel.name = %one.channel, attempt.number = one.attempt,
+                outcome = one.answer.outcome.as_str(), bank_ref = one.answer.bank_ref.as_deref(),
                 "Postgres fails to write the outcome of refund {}: this node keeps it and tries again every second. Mend what the error names",
                 one.id,
             );
@@ -65,13 +63,4 @@ impl Writer {
             tracing::info!(refund.id = %one.id, channel.name = %one.channel, "The outcome of refund {} is written now", one.id);
         }
     }
-}
-
-/// Logs an outcome that Postgres refuses for good.
-pub(super) fn give_up(one: &Settled, error: &StoreError) {
-    tracing::error!(
-        error = %chain(error), refund.id = %one.id, channel.name = %one.channel,
-        outcome = one.answer.outcome.as_str(),
-        "Postgres refuses the outcome of refund {}; when its lease is over it becomes unknown", one.id,
-    );
 }

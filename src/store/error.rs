@@ -51,9 +51,13 @@ impl StoreError {
         source.as_database_error()
     }
 
-    /// Whether Postgres refused the values of a row. Another try would fail, too.
+    /// Whether Postgres refused the values of a row. Another try would fail, too. That is not so for a number that another row has:
+    /// the next try gets another number, because it comes from a sequence that is behind its table.
     pub fn is_about_the_row(&self) -> bool {
-        self.answer().is_some_and(|answer| has_code(answer, &["22", "23", "RD"]))
+        self.answer().is_some_and(|answer| {
+            let is_number = answer.constraint().is_some_and(|name| name.ends_with("_pkey"));
+            has_code(answer, &["22", "23", "RD"]) && !is_number
+        })
     }
 
     /// The database's message about the values of a row that it refused, without card numbers; `None` for every other error. See

@@ -1,6 +1,7 @@
 //! Asking the bank what became of a refund: what settles it, what proves nothing, under which permits.
 
 mod answers;
+mod kept;
 mod leases;
 mod permits;
 mod unheard;

@@ -1,11 +1,11 @@
-//! Logs inquiries whose outcome Postgres has.
+//! Logs inquiries whose outcome Postgres has, and those whose outcome it does not take.
 
 use crate::bank::outcome::for_the_log;
 use crate::bucket::Purpose;
-use crate::logs::millis;
+use crate::logs::{chain, millis};
 use crate::node::Node;
 use crate::refund::State;
-use crate::store::{Inquired, InquiryEffect, LateAnswer};
+use crate::store::{Inquired, InquiryEffect, LateAnswer, StoreError};
 
 /// Logs a settled inquiry. After a try whose commit was not seen (`again`), an outcome that moved nothing need not be late: that try may
 /// have moved the refund.
@@ -47,4 +47,24 @@ pub(super) fn report(node: &Node, inquired: &Inquired, effect: InquiryEffect, ag
             "Refund {id} is {state} after inquiry {number} on channel `{channel}`",
         );
     }
+}
+
+/// Logs an outcome that is thrown away: another inquiry asks for it.
+pub(super) fn report_dropped(inquired: &Inquired, error: &StoreError) {
+    let Inquired { inquiry: leased, channel, answer, .. } = inquired;
+    tracing::warn!(
+        refund.id = %leased.id, channel.name = %channel, inquiry.number = leased.number, error = %chain(error),
+        outcome = answer.outcome.as_str(), bank_ref = answer.bank_ref.as_deref(),
+        "Failed to write the inquiry outcome of refund {}; the bank is asked again", leased.id,
+    );
+}
+
+/// Logs an answer that the bank has the refund, which could not be written for long and is kept.
+pub(super) fn report_kept(inquired: &Inquired, error: &StoreError) {
+    let Inquired { inquiry: leased, channel, answer, .. } = inquired;
+    tracing::warn!(
+        refund.id = %leased.id, channel.name = %channel, inquiry.number = leased.number, error = %chain(error),
+        outcome = answer.outcome.as_str(), bank_ref = answer.bank_ref.as_deref(),
+        "Failed to write that the bank has refund {}, will try again until it works", leased.id,
+    );
 }

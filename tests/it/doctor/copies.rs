@@ -4,7 +4,9 @@ use playground::{PostgresOptions, PrivatePostgres};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use super::{NO_REDIS, config, examine, is_found, is_well};
-use crate::harness::{Scratch, until};
+use crate::dispatch::UNLIMITED;
+use crate::harness::node::refund;
+use crate::harness::{Scratch, TestNode, until};
 
 fn config_of(url: &str) -> String {
     config(url, NO_REDIS, "")
@@ -81,4 +83,23 @@ async fn a_sequence_behind_its_table_is_broken_because_a_save_without_a_conflict
     scratch.sql("revoke select on all sequences in schema refundd from refundd_node").await;
     let (report, _) = examine(&config_of(&scratch.database_url));
     is_found(&report, "warning", "postgres.data", "may not read refundd.refunds_id_seq");
+}
+
+/// A caller who is told 422 saves it no more.
+#[tokio::test]
+async fn a_save_over_http_that_gets_the_id_of_another_refund_is_answered_500_until_it_gets_an_id_of_its_own()
+{
+    let scratch = Scratch::new().await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    scratch.insert("acme", "R-", 3).await;
+    scratch.sql("select setval('refundd.refunds_id_seq', 1, false)").await;
+    let save = async || node.post("/v1/refunds", &refund("S-1", "acme")).await.status;
+    assert_eq!(save().await, 500);
+    until("it is saved", async || {
+        let status = save().await;
+        assert!(matches!(status.as_u16(), 201 | 500), "{status}");
+        status == 201
+    })
+    .await;
+    node.stop().await;
 }

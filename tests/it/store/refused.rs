@@ -1,4 +1,4 @@
-//! Outcomes at which Postgres fails, though it takes others.
+//! Outcomes that Postgres refuses, or at which it fails, though it takes others.
 
 use std::sync::Arc;
 
@@ -6,11 +6,20 @@ use refundd::metrics::Metrics;
 use refundd::node::Node;
 use refundd::refund::{Outcome, State};
 use refundd::settler::Settler;
+use refundd::store::Settled;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
-use super::{claim, limited_scratch_with, settled_all, unlimited};
+use super::{answered, claim, limited_scratch_with, settled_all, unlimited};
 use crate::harness::failing::{fail_at, fail_no_more};
-use crate::harness::until;
+use crate::harness::{Scratch, until};
+
+/// A settler, and the way to its inbox.
+fn settler(scratch: &Scratch) -> (mpsc::Sender<Settled>, JoinHandle<()>) {
+    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
+    let (outcomes, inbox) = mpsc::channel(Settler::INBOX);
+    (outcomes, tokio::spawn(Settler::new(node, inbox).run()))
+}
 
 #[tokio::test]
 async fn an_outcome_at_which_postgres_fails_keeps_no_other_from_settling_and_settles_when_that_is_mended() {
@@ -18,9 +27,7 @@ async fn an_outcome_at_which_postgres_fails_keeps_no_other_from_settling_and_set
     let taken: Vec<_> = (1..=40).map(unlimited).collect();
     let claimed = claim(&scratch, "a", &taken).await;
     fail_at(&scratch, "new.id in (3, 7) and new.state = 'succeeded'").await;
-    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
-    let (outcomes, inbox) = mpsc::channel(Settler::INBOX);
-    let settler = tokio::spawn(Settler::new(node, inbox).run());
+    let (outcomes, settler) = settler(&scratch);
     let mut all = settled_all(&claimed, &Outcome::Succeeded);
     let later = all.split_off(20);
     for one in all {
@@ -37,4 +44,43 @@ async fn an_outcome_at_which_postgres_fails_keeps_no_other_from_settling_and_set
     drop(outcomes);
     settler.await.unwrap();
     assert_eq!(scratch.number("select count(*) from refundd.attempts").await, 40);
+}
+
+#[tokio::test]
+async fn an_outcome_that_a_rule_of_somebody_refuses_is_kept_and_settles_with_its_reference_when_the_rule_is_gone()
+ {
+    let scratch = limited_scratch_with(1).await;
+    let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch
+        .sql("alter table refundd.attempts add constraint somebodys_rule check (outcome <> 'succeeded')")
+        .await;
+    let (outcomes, settler) = settler(&scratch);
+    outcomes.send(answered(&claimed, Outcome::Succeeded, Some("B-1")).remove(0)).await.unwrap();
+    // Each try takes a number for its line.
+    let tries = "select coalesce(pg_sequence_last_value(pg_get_serial_sequence('refundd.attempts', 'id')::regclass), 0)";
+    until("it is refused, and tried again", async || scratch.number(tries).await >= 2).await;
+    assert_eq!(scratch.count(State::Sending).await, 1);
+    scratch.sql("alter table refundd.attempts drop constraint somebodys_rule").await;
+    until("it is settled", async || scratch.count(State::Succeeded).await == 1).await;
+    assert_eq!(scratch.text("select bank_ref from refundd.refunds").await, "B-1");
+    drop(outcomes);
+    settler.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_outcome_whose_line_gets_a_number_that_the_journal_has_settles_under_a_later_one() {
+    let scratch = limited_scratch_with(2).await;
+    let first = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch.store.settle("a", &answered(&first, Outcome::Succeeded, None), false).await.unwrap();
+    // As in a logical copy.
+    scratch
+        .sql("select setval(pg_get_serial_sequence('refundd.attempts', 'id'), max(id), false) from refundd.attempts")
+        .await;
+    let second = claim(&scratch, "a", &[unlimited(2)]).await;
+    let (outcomes, settler) = settler(&scratch);
+    outcomes.send(answered(&second, Outcome::Succeeded, Some("B-2")).remove(0)).await.unwrap();
+    drop(outcomes);
+    settler.await.unwrap();
+    assert_eq!(scratch.count(State::Succeeded).await, 2);
+    assert_eq!(scratch.text("select bank_ref from refundd.refunds where id = 2").await, "B-2");
 }
