@@ -155,6 +155,8 @@ impl InquiryAttempt {
     const PAUSE: Duration = Duration::from_millis(300);
     /// The same if Postgres answers, and refuses the outcome or fails at it. More tries would fill Postgres's log.
     const REFUSED: Duration = Duration::from_secs(5);
+    /// How long a stopping node still tries to write that the bank has a refund. `Daemon::stop` waits longer.
+    const AT_A_STOP: Duration = Duration::from_secs(10);
 
     async fn run(self, slot: Option<Slot>, connection: Option<Reserved>) {
         let SentInquiry { answer, started } = self.inquire(connection).await;
@@ -215,9 +217,9 @@ impl InquiryAttempt {
         made
     }
 
-    /// Writes the result to Postgres, and returns it as written: Postgres may refuse the bank's reference. While Postgres
-    /// is away it tries again until the lease is over; after that another inquiry is made anyway. But an answer that the bank
-    /// has the refund is kept until it is written, also if Postgres refuses it: a later answer may contradict it.
+    /// Writes the result to Postgres, and returns it as written: Postgres may refuse the bank's reference. If that fails,
+    /// it tries again until the lease is over; after that another inquiry is made anyway. But an answer that the bank
+    /// has the refund is kept until it is written, whatever the failure is: a later answer may contradict it.
     async fn settle(
         &self,
         answer: InquiryAnswer,
@@ -233,8 +235,9 @@ impl InquiryAttempt {
             answer,
             settlement,
         };
-        let (id, number) = (self.leased.id, self.leased.number);
         let (mut is_told, mut again) = (false, false);
+        // When it first failed while the node stops.
+        let mut stopping: Option<Instant> = None;
         loop {
             match node.store.settle_inquiry(&node.name, &inquired).await {
                 Ok(effect) => {
@@ -246,11 +249,13 @@ impl InquiryAttempt {
                 Err(error) => {
                     // The commit may have happened although the call failed.
                     again |= error.is_away();
-                    let is_refused = error.is_about_the_row();
-                    let is_kept = inquired.answer.outcome.has_refund()
-                        && (is_refused || error.is_outage() || error.is_a_lock());
-                    let is_over = is_refused || claim_times.claiming.elapsed() > channel.lease;
-                    if (is_over && !is_kept) || node.stop.is_cancelled() {
+                    let is_kept = inquired.answer.outcome.has_refund();
+                    let stops = node.stop.is_cancelled();
+                    let is_over =
+                        stops || error.is_about_the_row() || claim_times.claiming.elapsed() > channel.lease;
+                    let is_late =
+                        stops && stopping.get_or_insert_with(Instant::now).elapsed() > Self::AT_A_STOP;
+                    if is_late || (is_over && !is_kept) {
                         report_dropped(&inquired, &error);
                         return inquired;
                     }

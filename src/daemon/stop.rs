@@ -20,11 +20,11 @@ impl Daemon {
     const LOOPS: Duration = Duration::from_secs(40);
     /// How much longer than the slowest channel's time-outs to wait for calls to banks.
     const SPARE: Duration = Duration::from_secs(2);
-    /// The longest wait for outcomes to be written.
+    /// The longest wait for outcomes to be written, those of inquiries included.
     const OUTCOMES: Duration = Duration::from_secs(20);
     /// The longest wait for HTTP connections to end.
     const CONNECTIONS: Duration = Duration::from_secs(6);
-    /// The longest wait for a look at the last late answers, and for each of the last three statements.
+    /// The longest wait for each of the last three statements.
     const STATEMENT: Duration = Duration::from_secs(3);
 
     /// The time after which [`Daemon::stop`] has ended, whatever fails.
@@ -71,8 +71,9 @@ impl Daemon {
         let (settler, calls) = (self.settler, &self.node.calls);
         let written = async move {
             let _ = settler.await;
-            // Its last commit may have begun to look for late answers that contradict their refunds.
-            let _ = tokio::time::timeout(Self::STATEMENT, calls.wait()).await;
+            // Its last commit may have begun to look for late answers that contradict their refunds. An inquiry may still try to write
+            // that the bank has a refund.
+            calls.wait().await;
         };
         tokio::select! {
             () = written => {}

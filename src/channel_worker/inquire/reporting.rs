@@ -59,7 +59,7 @@ pub(super) fn report_dropped(inquired: &Inquired, error: &StoreError) {
     );
 }
 
-/// Logs an answer that the bank has the refund, which could not be written for long and is kept.
+/// Logs an answer that the bank has the refund, which could not be written and is kept.
 pub(super) fn report_kept(inquired: &Inquired, error: &StoreError) {
     let Inquired { inquiry: leased, channel, answer, .. } = inquired;
     tracing::warn!(

@@ -21,7 +21,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/send.rs", "run", "send.rs", 0x6bf2_38c1),
     ("src/channel_worker/send.rs", "send", "send.rs", 0x3fbf_4e73),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0xc15b_5b84),
-    ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0xa9bf_9ad1),
+    ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x03c2_fc1c),
     ("src/due_poller.rs", "find_due", "inquiries.rs", 0x4305_9c6b),
     ("src/feeder.rs", "fill_one", "housekeeping.rs", 0x7ddb_5c44),
     ("src/heartbeat.rs", "watch_clock", "housekeeping.rs", 0xae00_5aac),

@@ -2,8 +2,11 @@
 
 use playground::bank::Step;
 use refundd::refund::State;
+use rustix::process::Signal;
+use sqlx::Executor;
 
 use super::{ASKS, age, is};
+use crate::harness::failing::{fail_at, fail_no_more, wait_at};
 use crate::harness::{NodeProcess, Scratch, until};
 
 /// A node that asks the bank about refund 1, which the bank has paid.
@@ -33,5 +36,41 @@ async fn an_answer_that_the_bank_has_a_refund_is_kept_while_a_rule_of_somebody_r
     let node = asks(&scratch, ASKS).await;
     node.wait_for_line("Failed to write that the bank has refund 1");
     scratch.sql("alter table refundd.attempts drop constraint somebodys_rule").await;
+    first_is_kept(&scratch).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_the_bank_has_a_refund_outlives_its_lease_while_postgres_fails_at_it() {
+    let scratch = Scratch::new().await;
+    fail_at(&scratch, "new.state = 'succeeded'").await;
+    let node = asks(&scratch, &format!("{ASKS}lease = \"7s\"\n")).await;
+    node.wait_for_line("Failed to write that the bank has refund 1");
+    fail_no_more(&scratch).await;
+    first_is_kept(&scratch).await;
+}
+
+#[tokio::test]
+async fn a_node_that_stops_still_writes_that_the_bank_has_a_refund_once_its_row_is_free() {
+    let scratch = Scratch::new().await;
+    wait_at(&scratch, "new.state = 'succeeded'").await;
+    let mut holder = scratch.connect().await;
+    holder.execute("select pg_advisory_lock(7)").await.unwrap();
+    let mut node = asks(&scratch, ASKS).await;
+    // When the try began that waits now, in microseconds since 1970; 0 if none waits.
+    let waits_since =
+        "select coalesce(max((extract(epoch from query_start) * 1000000)::bigint), 0) from pg_stat_activity
+                        where datname = current_database() and wait_event = 'advisory'";
+    until("the answer waits", async || scratch.number(waits_since).await > 0).await;
+    node.signal(Signal::TERM);
+    node.wait_for_line("Stopping");
+    let mut first = 0;
+    until("it waits while the node stops", async || {
+        first = scratch.number(waits_since).await;
+        first > 0
+    })
+    .await;
+    until("it is tried again", async || scratch.number(waits_since).await > first).await;
+    holder.execute("select pg_advisory_unlock(7)").await.unwrap();
+    assert!(node.wait().success());
     first_is_kept(&scratch).await;
 }
