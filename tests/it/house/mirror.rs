@@ -21,7 +21,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/send.rs", "run", "send.rs", 0x6bf2_38c1),
     ("src/channel_worker/send.rs", "send", "send.rs", 0x3fbf_4e73),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0xc15b_5b84),
-    ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x03c2_fc1c),
+    ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x37c3_7cd6),
     ("src/due_poller.rs", "find_due", "inquiries.rs", 0x4305_9c6b),
     ("src/feeder.rs", "fill_one", "housekeeping.rs", 0x7ddb_5c44),
     ("src/heartbeat.rs", "watch_clock", "housekeeping.rs", 0xae00_5aac),
@@ -40,7 +40,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/recovery/isolation.rs", "recover_together", "housekeeping.rs", 0x228c_bf09),
     ("src/recovery/isolation.rs", "recover_some", "housekeeping.rs", 0x336a_6392),
     ("src/recovery/isolation.rs", "recover_alone", "housekeeping.rs", 0x72b3_e6af),
-    ("src/settler.rs", "write", "housekeeping.rs", 0xe0d8_cf82),
+    ("src/settler.rs", "write", "housekeeping.rs", 0xf927_f837),
 ];
 
 /// The code without comments, texts and spaces. So a reworded log line or comment changes no fingerprint.
