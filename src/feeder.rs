@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 
 use crate::backoff::Backoff;
-use crate::bucket::{End, Purpose};
+use crate::bucket::{Bucket, End, Purpose};
 use crate::crash;
 use crate::failing::Failing;
 use crate::logs::chain;
@@ -174,7 +174,9 @@ impl Feeder {
 
     /// Fills one bucket with the ids that are due. Returns how many ids the bucket did not have before.
     async fn fill_one(&self, channel: &ChannelName) -> Result<u64, ServerError> {
-        let due = self.node.store.due(channel, self.wake_ups.capacity()).await?;
+        // Ids that were taken a moment ago come first: their rows are `ready` until their claims commit, and the bucket ignores them.
+        let most = self.wake_ups.capacity().saturating_add(Bucket::MOST_AT_ONCE);
+        let due = self.node.store.due(channel, most).await?;
         if due.is_empty() {
             return Ok(0);
         }

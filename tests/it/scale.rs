@@ -1,5 +1,6 @@
 //! What stays cheap however many channels, nodes and rows there are, and is right all the same.
 
+mod filling;
 mod in_a_browser;
 
 use std::time::Duration;

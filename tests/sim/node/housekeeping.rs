@@ -1,6 +1,6 @@
 //! `settler.rs`, `heartbeat.rs`, `feeder.rs` and `recovery.rs`.
 
-use refundd::bucket::{BucketKind, End, Purpose};
+use refundd::bucket::{Bucket, BucketKind, End, Purpose};
 use refundd::refund::{ChannelName, State};
 use refundd::store::{Liveness, LookPlace, RecoveryLook, RecoveryMove, RedisTime};
 
@@ -159,7 +159,7 @@ impl World<'_> {
         }
         self.stage.tell_time().await;
         let channel = self.channel(n, channel_index).name.clone();
-        let ids = taken(self.nodes[n].store.due(&channel, CAPACITY).await)?;
+        let ids = taken(self.nodes[n].store.due(&channel, CAPACITY + Bucket::MOST_AT_ONCE).await)?;
         if !ids.is_empty() {
             self.nodes[n].fills.push(Fill { purpose: Purpose::Send, channel, ids, end: End::Back });
         }
