@@ -16,7 +16,7 @@ mod late;
 mod reporting;
 
 use std::collections::HashSet;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -118,8 +118,8 @@ struct Writer {
     node: Node,
     /// Whether commits fail at present. Commits that are under way together log a failure of Postgres once.
     failing: Mutex<Failing>,
-    /// The outcomes that Postgres refused or failed to write though it wrote others: their refunds with the epochs of their leases.
-    refused: Mutex<HashSet<(RefundId, i64)>>,
+    /// The outcomes that Postgres refused or failed to write though it wrote others: their refunds with the holders of their leases.
+    refused: Mutex<HashSet<(RefundId, Arc<str>)>>,
 }
 
 impl Writer {
@@ -147,7 +147,7 @@ impl Writer {
             match done {
                 Ok(settled) => {
                     self.failing.locked().worked(|| tracing::info!("Settling works again"));
-                    self.note_written(batch);
+                    self.note_written(batch, &settled);
                     self.put_back(batch, &settled.moved);
                     if !again {
                         self.report(batch);

@@ -1,5 +1,6 @@
 //! Writes outcomes that were set aside, and outcomes one by one.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Settler, Writer};
@@ -21,7 +22,7 @@ impl Writer {
         let (free, mut waiting): (Vec<_>, Vec<_>) = aside.into_iter().partition(|one| free.contains(&one.id));
         let failed_before = self.refused.locked().clone();
         let (failed, free): (Vec<_>, Vec<_>) =
-            free.into_iter().partition(|one| failed_before.contains(&(one.id, one.epoch)));
+            free.into_iter().partition(|one| failed_before.contains(&(one.id, Arc::clone(&one.holder))));
         if !free.is_empty() {
             waiting.extend(self.write(&free, true).await);
         }

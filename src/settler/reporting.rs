@@ -1,10 +1,12 @@
 //! Counts and logs outcomes, and those that Postgres does not take yet.
 
+use std::sync::Arc;
+
 use crate::bank::outcome::for_the_log;
 use crate::lock::Lock;
 use crate::logs::{self, chain, millis};
 use crate::refund::{Code, Outcome};
-use crate::store::{Settled, StoreError};
+use crate::store::{Settled, SettledBatch, StoreError};
 
 use super::Writer;
 
@@ -21,10 +23,11 @@ impl Writer {
         if answer.code == Code::Unmapped {
             self.node.metrics.unmapped_answer(channel, answer.status);
         }
+        let bank_ref = answer.bank_ref.as_deref();
         let (duration_ms, waited_ms) = (millis(one.duration), millis(one.waited));
         match answer.outcome {
             Outcome::Unknown | Outcome::Conflict | Outcome::Review => tracing::warn!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms, bank_ref,
                 "Refund {id} is {outcome} on channel `{channel}`, attempt {number}: {}", for_the_log(answer.code, &answer.message),
             ),
             Outcome::HandedBack => tracing::debug!(
@@ -32,7 +35,7 @@ impl Writer {
                 "Refund {id} was handed back unsent on channel `{channel}`: {}", answer.message,
             ),
             _ => tracing::info!(
-                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms,
+                refund.id = %id, channel.name = %channel, attempt.number = number, outcome, code, duration_ms, bank_ref,
                 "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
             ),
         }
@@ -41,7 +44,7 @@ impl Writer {
     /// Notes an outcome that Postgres refuses or fails to write, though it may take others. Logs it the first time: if the
     /// node ends before it is written, nothing else has the bank's reference.
     pub(super) fn note_refused(&self, one: &Settled, error: &StoreError) {
-        if self.refused.locked().insert((one.id, one.epoch)) {
+        if self.refused.locked().insert((one.id, Arc::clone(&one.holder))) {
             tracing::error!(
                 error = %chain(error), refund.id = %one.id, channel.name = %one.channel, attempt.number = one.attempt,
                 outcome = one.answer.outcome.as_str(), bank_ref = one.answer.bank_ref.as_deref(),
@@ -51,15 +54,16 @@ impl Writer {
         }
     }
 
-    /// Notes that these outcomes are written. Logs those that were not written for a while.
-    pub(super) fn note_written(&self, batch: &[Settled]) {
+    /// Notes that these outcomes are written, without those of lost refunds. Logs those that were not written for a while.
+    pub(super) fn note_written(&self, batch: &[Settled], settled: &SettledBatch) {
         let named = batch.iter().filter(|one| one.answer.bank_ref.is_some());
         self.node.breakers.note_kept(named.map(|one| &one.channel));
         let mut refused = self.refused.locked();
         if refused.is_empty() {
             return;
         }
-        for one in batch.iter().filter(|one| refused.remove(&(one.id, one.epoch))) {
+        let were_refused = batch.iter().filter(|one| refused.remove(&(one.id, Arc::clone(&one.holder))));
+        for one in were_refused.filter(|one| !settled.has_lost(one)) {
             tracing::info!(refund.id = %one.id, channel.name = %one.channel, "The outcome of refund {} is written now", one.id);
         }
     }

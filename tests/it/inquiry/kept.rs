@@ -58,8 +58,9 @@ async fn a_node_that_stops_still_writes_that_the_bank_has_a_refund_once_its_row_
     let mut node = asks(&scratch, ASKS).await;
     // When the try began that waits now, in microseconds since 1970; 0 if none waits.
     let waits_since =
-        "select coalesce(max((extract(epoch from query_start) * 1000000)::bigint), 0) from pg_stat_activity
-                        where datname = current_database() and wait_event = 'advisory'";
+        "select coalesce(max((extract(epoch from query_start) * 1000000)::bigint), 0) from pg_stat_activity a
+          join pg_locks l on l.pid = a.pid and l.locktype = 'advisory' and l.objid = 7 and not l.granted
+         where a.datname = current_database()";
     until("the answer waits", async || scratch.number(waits_since).await > 0).await;
     node.signal(Signal::TERM);
     node.wait_for_line("Stopping");
