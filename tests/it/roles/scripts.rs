@@ -62,7 +62,7 @@ fn is_refused(scratch: &Scratch, script: &str, words: &[&str]) {
 fn each_script_names_the_last_migration() {
     let read = |path: &str| std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap();
     let list = read("src/store/migrations/list.rs");
-    let last = list.rsplit("/migrations/").next().and_then(|rest| rest.split('_').next()).unwrap();
+    let last = list.rsplit('"').nth(1).and_then(|file| file.split('_').next()).unwrap();
     let last: i64 = last.parse().unwrap();
     for script in SCRIPTS {
         let text = read(&format!("config/{script}"));
