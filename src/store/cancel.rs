@@ -4,7 +4,7 @@
 //! each, no byte ever left.
 
 use super::connections::Ask;
-use super::look::read_refund;
+use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
 use crate::caller::Names;
@@ -49,7 +49,7 @@ pub enum Cancelled {
     NoSuchRefund,
 }
 
-const CANCEL: Statement = statement!(include_str!("sql/cancel.sql"));
+const CANCEL: Statement = statement!(include_str!("sql/cancel.sql"), refund_columns!());
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("cancel", CANCEL.sql)];
 

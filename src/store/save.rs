@@ -60,7 +60,7 @@ impl Saved {
     }
 }
 
-const SAVE: Statement = statement!(include_str!("sql/save.sql"));
+const SAVE: Statement = statement!(include_str!("sql/save.sql"), refund_columns!());
 
 // `due_at`, `deadline_at` and `traceparent` may differ in a repeated save. Amount, currency, payment and payload may not. A refund that was
 // moved is also the same under the channel that it was saved for: its producer does not know of the move. By SQL a payload may be JSON null,

@@ -10,8 +10,11 @@ pub const MOST: usize = 32;
 pub const ROOM: usize = 512;
 
 /// The lines in whose place a statement gets its part.
-const PARTS: [&str; 2] =
-    ["-- gate.sql stands here, then permits.sql or unlimited.sql", "-- address_reason.sql stands here"];
+const PARTS: [&str; 3] = [
+    "-- gate.sql stands here, then permits.sql or unlimited.sql",
+    "-- address_reason.sql stands here",
+    "-- refund_columns.sql stands here",
+];
 
 /// A text as far as it is read: the names that it had, and the numbers in their place.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ impl<const SIZE: usize> Text<SIZE> {
                 self.push("/*");
                 self.push(name);
                 self.push("*/");
-            } else if is_same(token, PARTS[0]) || is_same(token, PARTS[1]) {
+            } else if place(&PARTS, token).is_some() {
                 self.add(part, "");
             } else {
                 self.push(token);

@@ -7,13 +7,6 @@ with moved as (
     select c.* from (select t.seen, array_agg(t.id) as ids from unnest(:id::bigint[], :seen::integer[]) as t (id, seen) group by t.seen) g
      cross join lateral refundd.cancel(g.ids, g.seen, :why, :who, :channels, :never_sent) c
 )
-select r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
-         (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
-         (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us,
-         r.request_id, r.state, r.version, r.attempts, r.reason, r.bank_ref,
-         (extract(epoch from case when r.state not in ('succeeded', 'cancelled')
-              and refundd.may_have_been_executed(r.state, r.uncertain_at, r.first_sent_at, r.reason)
-              then coalesce(r.uncertain_at, r.first_sent_at) end) * 1000000)::bigint as uncertain_us,
-         (extract(epoch from r.created_at) * 1000000)::bigint as created_us,
-         (extract(epoch from r.settled_at) * 1000000)::bigint as settled_us
+select
+-- refund_columns.sql stands here
   from moved r

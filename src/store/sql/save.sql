@@ -26,15 +26,8 @@ with requested as (
                 timestamptz 'epoch' + deadline_us * interval '1 microsecond', traceparent
            from requested where is_taken and is_first order by nth
              on conflict on constraint refunds_ref_is_unique_for_ever do nothing
-         returning r.id, r.refund_ref, r.channel, r.payment_ref, r.amount_minor, r.currency, r.payload::text as payload,
-         (extract(epoch from r.due_at) * 1000000)::bigint as due_us,
-         (extract(epoch from r.deadline_at) * 1000000)::bigint as deadline_us,
-         r.request_id, r.state, r.version, r.attempts, r.reason, r.bank_ref,
-         (extract(epoch from case when r.state not in ('succeeded', 'cancelled')
-              and refundd.may_have_been_executed(r.state, r.uncertain_at, r.first_sent_at, r.reason)
-              then coalesce(r.uncertain_at, r.first_sent_at) end) * 1000000)::bigint as uncertain_us,
-         (extract(epoch from r.created_at) * 1000000)::bigint as created_us,
-         (extract(epoch from r.settled_at) * 1000000)::bigint as settled_us
+         returning
+         -- refund_columns.sql stands here
      )
      select a.nth, a.runs, a.max_backlog, a.bounds, a.is_card_broken, r.*
        from requested a left join fresh r on r.refund_ref = a.refund_ref and a.is_first and a.is_taken

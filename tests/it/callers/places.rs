@@ -220,7 +220,7 @@ async fn one_is_under_way(path: &str, body: &Value, like: &str) {
 async fn a_caller_that_hangs_up_and_repeats_its_decisions_has_one_request_under_way() {
     let refunds: Vec<Value> = (1..=5).map(|id| json!({ "id": id, "version": 1 })).collect();
     let body = json!({ "refunds": refunds, "state": "failed", "reason": "a test" });
-    one_is_under_way("/v1/review", &body, "query like 'select r.id, r.refund_ref%'").await;
+    one_is_under_way("/v1/review", &body, "query like 'select -- refund_columns:%'").await;
 }
 
 #[tokio::test]
