@@ -34,7 +34,6 @@ pub struct BankRequest {
     pub body: Bytes,
 }
 
-/// The result of one call.
 #[derive(Debug)]
 pub enum CallResult {
     /// The bank's whole answer; only its head, if the client was made for the status and the body did not come whole.

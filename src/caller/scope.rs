@@ -49,7 +49,6 @@ impl CallerScope {
         }
     }
 
-    /// The scope of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<CallerScope> {
         CallerScope::ALL.into_iter().find(|scope| scope.as_str() == name)

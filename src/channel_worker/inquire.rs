@@ -141,7 +141,6 @@ impl Work for Inquiries {
     }
 }
 
-/// One inquiry.
 #[derive(Debug)]
 struct InquiryAttempt {
     attempt: Attempt,

@@ -25,7 +25,6 @@ pub struct BacklogComparison {
     pub nothing_accepted: Option<NothingAcceptedStatus>,
 }
 
-/// A forecast for one backlog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct BacklogForecast {
     /// Whether there is a forecast: not if the rule of a limit is not known, or if the channel is unlimited and nobody measured

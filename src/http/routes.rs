@@ -118,7 +118,6 @@ pub fn table() -> Vec<Route> {
     ]
 }
 
-/// The router of a table.
 pub(super) fn router(table: Vec<Route>, api: Api) -> Router {
     let routes = table.into_iter().fold(Router::new(), |router, route| {
         let mut handler = route.handler;

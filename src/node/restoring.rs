@@ -30,7 +30,6 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    /// Whether Postgres is away.
     pub fn is_postgres_away(&self) -> bool {
         matches!(self, ServerError::Store(error) if error.is_away())
     }

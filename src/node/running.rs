@@ -22,7 +22,6 @@ pub struct Running {
 }
 
 impl Running {
-    /// The names of the channels.
     pub fn names(&self) -> impl Iterator<Item = &ChannelName> {
         self.channels.iter().map(|channel| &channel.name)
     }

@@ -51,7 +51,6 @@ pub struct Trust {
     pub grace: Duration,
 }
 
-/// The outcome of an inquiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InquiryOutcome {
     Succeeded,

@@ -55,7 +55,6 @@ pub const EVENT_KINDS: [&str; 34] = [
     "clock_stepped",
 ];
 
-/// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Event {
     pub id: i64,

@@ -18,7 +18,6 @@ pub(super) enum Severity {
     Ok,
 }
 
-/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub severity: Severity,

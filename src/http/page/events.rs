@@ -120,7 +120,6 @@ fn form(query: &EventsQuery) -> Markup {
     }
 }
 
-/// Events as a table.
 pub(super) fn table(caption: &str, events: &[Event]) -> Markup {
     html! {
         table.stack.events role="table" {
