@@ -15,6 +15,7 @@ mod shares;
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use playground::rule::TestAlgorithm;
 use refundd::limiter::Algorithm;
 use refundd::refund::State;
@@ -182,9 +183,9 @@ async fn when_nodes_go_nobody_waits_for_their_turns() {
 
 #[tokio::test]
 async fn a_generation_that_the_database_raised_lowered_or_lost_stops_no_limit() {
-    for rule in
-        ["permits = 20", "algorithm = \"paced\"\npermits = 20", "algorithm = \"sliding_log\"\npermits = 20"]
-    {
+    let rules =
+        ["permits = 20", "algorithm = \"paced\"\npermits = 20", "algorithm = \"sliding_log\"\npermits = 20"];
+    join_all(rules.map(async |rule| {
         let scratch = Scratch::new().await;
         let node = TestNode::start(&scratch, "a", &channel(rule)).await;
         for (round, statement) in [
@@ -204,7 +205,8 @@ async fn a_generation_that_the_database_raised_lowered_or_lost_stops_no_limit() 
             assert!(arrived, "{rule}: nothing goes after `{statement}`");
         }
         node.stop().await;
-    }
+    }))
+    .await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use playground::PrivateRedis;
 
 use super::channel;
@@ -27,9 +28,9 @@ async fn database_goes_back(scratch: &Scratch, refs: &str, after: &str) {
 
 #[tokio::test]
 async fn a_newer_generation_in_redis_stops_nothing_when_its_count_is_unusable() {
-    for rule in
-        ["permits = 20", "algorithm = \"paced\"\npermits = 20", "algorithm = \"sliding_log\"\npermits = 20"]
-    {
+    let rules =
+        ["permits = 20", "algorithm = \"paced\"\npermits = 20", "algorithm = \"sliding_log\"\npermits = 20"];
+    join_all(rules.map(async |rule| {
         let redis = PrivateRedis::start().await.unwrap();
         let scratch = Scratch::with_redis(redis.url()).await;
         let node = TestNode::start(&scratch, "a", &channel(rule)).await;
@@ -47,5 +48,6 @@ async fn a_newer_generation_in_redis_stops_nothing_when_its_count_is_unusable() 
         let node = TestNode::start(&scratch, "a", &channel(&lowered)).await;
         sends(&scratch, "lowered-", &format!("`permits` was lowered: {rule}")).await;
         node.stop().await;
-    }
+    }))
+    .await;
 }
