@@ -27,7 +27,7 @@ pub const ALL: &[(&str, Patch)] = &[
     ),
     (
         "settling again writes the journal again",
-        &[("where not :again or t.id", "where :again or not :again or t.id")],
+        &[("and (not :again or t.id", "and (:again or not :again or t.id")],
     ),
     (
         "the claim also takes unknown refunds",
