@@ -4,6 +4,7 @@
 //! folder, so it is ended without a clean shutdown, as a crash would end it.
 
 mod commands;
+mod owner;
 mod standby;
 
 use std::net::SocketAddr;
@@ -174,7 +175,7 @@ impl PrivatePostgres {
     /// Creates a database, as a copy of `template` if one is named. The template must have no connections.
     pub async fn create_database(&self, name: &str, template: Option<&str>) -> Result<(), PlaygroundError> {
         let copy = template.map_or(String::new(), |template| format!(" template {}", quoted(template)));
-        self.say(&format!("create database {}{copy}", quoted(name))).await
+        self.say("postgres", &format!("create database {}{copy}", quoted(name))).await
     }
 
     /// Ends the server as a crash would. It stays down until [`PrivatePostgres::start_again`].
@@ -206,18 +207,17 @@ impl PrivatePostgres {
 
     /// Ends every connection to a database with `pg_terminate_backend`.
     pub async fn terminate_backends(&self, database: &str) -> Result<(), PlaygroundError> {
-        self.say(&format!(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = '{}'",
-            database.replace('\'', "''")
-        ))
-        .await
+        let database = database.replace('\'', "''");
+        let end =
+            format!("select pg_terminate_backend(pid) from pg_stat_activity where datname = '{database}'");
+        self.say("postgres", &end).await
     }
 
     /// Makes the server refuse writes, as a standby does, or accept them again.
     pub async fn set_read_only(&self, read_only: bool) -> Result<(), PlaygroundError> {
         let value = if read_only { "on" } else { "off" };
-        self.say(&format!("alter system set default_transaction_read_only = {value}")).await?;
-        self.say("select pg_reload_conf()").await
+        self.say("postgres", &format!("alter system set default_transaction_read_only = {value}")).await?;
+        self.say("postgres", "select pg_reload_conf()").await
     }
 
     /// Steps its wall clock by `by`, forward or back, while it runs. Needs [`PostgresOptions::clock`]. Returns how
@@ -249,24 +249,14 @@ impl PrivatePostgres {
 
     async fn launch(&self) -> Result<(), PlaygroundError> {
         self.pid.store(self.reaper.launch().await?, Ordering::Relaxed);
-        self.reaper.until_up(|| async { self.connect().await.is_ok() }).await
+        self.reaper.until_up(|| async { self.connect("postgres").await.is_ok() }).await
     }
 
-    async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
-        let options: PgConnectOptions = self.url("postgres").parse()?;
+    async fn connect(&self, database: &str) -> Result<PgConnection, sqlx::Error> {
+        let options: PgConnectOptions = self.url(database).parse()?;
         timeout(Duration::from_secs(5), options.connect())
             .await
             .unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut))
-    }
-
-    async fn say(&self, statement: &str) -> Result<(), PlaygroundError> {
-        let failed =
-            |source| PlaygroundError::Statement { statement: statement.to_owned(), source: Box::new(source) };
-        let mut connection = self.connect().await.map_err(failed)?;
-        // The read-only setting is for the nodes. This connection must still be able to write.
-        connection.execute("set default_transaction_read_only = off").await.map_err(failed)?;
-        connection.execute(AssertSqlSafe(statement)).await.map_err(failed)?;
-        connection.close().await.map_err(failed)
     }
 }
 

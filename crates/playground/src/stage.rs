@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tempfile::TempDir;
 
 pub use process::NodeProcess;
@@ -151,13 +150,11 @@ impl Stage {
 
     /// One transaction for each table, so that none waits for one table while it has locked another.
     async fn each_main_table(&self, first: &str, of_each: &str) -> anyhow::Result<()> {
-        let mut owner = PgConnection::connect(&self.database_url()).await?;
-        sqlx::raw_sql(AssertSqlSafe(first)).execute(&mut owner).await?;
+        self.postgres.say(DATABASE, first).await?;
         for table in ["refunds", "attempts", "permits", "nodes"] {
-            let statement = of_each.replace("{}", &format!("refundd.{table}"));
-            sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut owner).await?;
+            self.postgres.say(DATABASE, &of_each.replace("{}", &format!("refundd.{table}"))).await?;
         }
-        Ok(owner.close().await?)
+        Ok(())
     }
 
     /// A node's configuration; `{bank}` in `channels` becomes the bank's address.

@@ -51,6 +51,20 @@ async fn a_promoted_standby_takes_over_the_address_with_all_that_was_committed()
 }
 
 #[tokio::test]
+async fn a_statement_of_the_owner_waits_for_a_postgres_that_recovers_from_a_crash() {
+    let server = PrivatePostgres::start_with(&PostgresOptions::for_tests()).await.unwrap();
+    for _ in 0..5 {
+        let mut ended = PgConnection::connect(&server.url("postgres")).await.unwrap();
+        let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut ended).await.unwrap();
+        let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+        assert!(killed.success());
+        ended.execute("select pg_sleep(60)").await.unwrap_err();
+        server.say("postgres", "create table if not exists kept (n int)").await.unwrap();
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_private_postgres_makes_databases_and_leaves_nothing() {
     let server = PrivatePostgres::start_with(&PostgresOptions::for_tests()).await.unwrap();
     let (folder, pid) = (server.folder().to_owned(), server.pid());

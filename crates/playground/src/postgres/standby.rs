@@ -24,8 +24,8 @@ impl PrivatePostgres {
         .concat();
         let options = PostgresOptions { settings, ..self.options.clone() };
         let standby = Self::begin(&bin, &options, copy(&bin, &self.socket_folder, self.port)).await?;
-        self.say("alter system set synchronous_standby_names = '*'").await?;
-        self.say("select pg_reload_conf()").await?;
+        self.say("postgres", "alter system set synchronous_standby_names = '*'").await?;
+        self.say("postgres", "select pg_reload_conf()").await?;
         let began = Instant::now();
         while !self.holds(FOLLOWERS).await? {
             if began.elapsed() > PATIENCE {
@@ -63,7 +63,7 @@ impl PrivatePostgres {
 
     async fn holds(&self, question: &'static str) -> Result<bool, PlaygroundError> {
         let ask = async {
-            let mut connection: PgConnection = self.connect().await?;
+            let mut connection: PgConnection = self.connect("postgres").await?;
             let answer = sqlx::query_scalar(question).fetch_one(&mut connection).await?;
             connection.close().await?;
             Ok(answer)
