@@ -54,10 +54,13 @@ impl Writer {
         }
     }
 
-    /// Notes that these outcomes are written, without those of lost refunds. Logs those that were not written for a while.
+    /// Notes that these outcomes are written, without those of lost refunds. Logs those that were not written for a while. The
+    /// breaker learns of references alone whose outcomes moved their refunds: a late outcome's reference may stand in no row.
     pub(super) fn note_written(&self, batch: &[Settled], settled: &SettledBatch) {
-        let named = batch.iter().filter(|one| one.answer.bank_ref.is_some());
-        self.node.breakers.note_kept(named.map(|one| &one.channel));
+        let all_moved = settled.moved.len() == batch.len();
+        let named =
+            |one: &&Settled| one.answer.bank_ref.is_some() && (all_moved || settled.moved.contains(&one.id));
+        self.node.breakers.note_kept(batch.iter().filter(named).map(|one| &one.channel));
         let mut refused = self.refused.locked();
         if refused.is_empty() {
             return;

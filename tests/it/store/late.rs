@@ -1,9 +1,17 @@
 //! Answers that come too late and contradict what the refund is.
 
-use refundd::refund::{Outcome, RefundId, State};
-use refundd::store::{Claimed, RecoveryMove};
+use std::sync::Arc;
+use std::time::Instant;
 
-use super::{answered, claim, limited_scratch_with, unlimited};
+use refundd::channel::Breaker;
+use refundd::metrics::Metrics;
+use refundd::node::Node;
+use refundd::refund::{Outcome, RefundId, State};
+use refundd::settler::Settler;
+use refundd::store::{Claimed, RecoveryMove};
+use tokio::sync::mpsc;
+
+use super::{acme, answered, claim, limited_scratch_with, unlimited};
 use crate::harness::Scratch;
 
 const EVENTS: &str = "select coalesce(string_agg(concat_ws(' ', before ->> 'bank_ref', after ->> 'outcome', after ->> 'bank_ref'), ', ' order by event_id), '')
@@ -165,4 +173,25 @@ async fn a_refund_that_the_bank_says_it_has_goes_to_a_person_when_its_channel_lo
     let lines =
         "select string_agg(code || ' ' || moved_to, ', ') from refundd.attempts where kind = 'recovery'";
     assert_eq!(scratch.text(lines).await, "said_paid review");
+}
+
+#[tokio::test]
+async fn a_reference_that_comes_too_late_does_not_begin_the_count_of_taken_ones_anew() {
+    let (scratch, first, second) = two_sends().await;
+    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
+    let breaker = Breaker { unknown: 2, ..Breaker::default() };
+    let one_is_taken = || node.breakers.note_taken(&acme(), &breaker, Instant::now());
+    let settle = async |claimed: &Claimed| {
+        let (outcomes, inbox) = mpsc::channel(1);
+        outcomes.send(answered(claimed, Outcome::Succeeded, Some("B-1")).remove(0)).await.unwrap();
+        drop(outcomes);
+        Settler::new(node.clone(), inbox).run().await;
+    };
+    assert_eq!(one_is_taken(), None);
+    settle(&first).await;
+    assert_eq!(scratch.count(State::Sending).await, 1, "it moved nothing");
+    assert_eq!(one_is_taken(), Some(2));
+    settle(&second).await;
+    assert_eq!(scratch.count(State::Succeeded).await, 1);
+    assert_eq!(one_is_taken(), None);
 }
