@@ -6,7 +6,8 @@
 //! It keeps an outcome that cannot be written, and tries again until Postgres is back. If the lease lapses meanwhile,
 //! the refund becomes `unknown`, and the journal keeps the late answer as evidence. An outcome is set aside if another
 //! transaction has locked its row, or if Postgres refuses it, fails at it or works on it for too long. It is tried again beside the
-//! other commits, so that the other outcomes do not wait for it.
+//! other commits, so that the other outcomes do not wait for it. Many such outcomes of one channel use up its slots, and hold back its
+//! own sends alone.
 //!
 //! The settler counts and logs each outcome once, when the first try to write it is over. Only then it is known
 //! whether Postgres takes the bank's reference, or the outcome becomes one for a person.
@@ -29,7 +30,7 @@ use crate::lock::Lock;
 use crate::logs::chain;
 use crate::node::{Node, jittered};
 use crate::refund::attempt::taken_reference;
-use crate::refund::{Answer, Code, Outcome, RefundId, Settlement, State};
+use crate::refund::{Answer, ChannelName, Code, Outcome, RefundId, Settlement, State};
 use crate::store::Settled;
 
 /// The settler loop.
@@ -51,8 +52,11 @@ impl Settler {
     const LOOK_AGAIN: Duration = Duration::from_secs(1);
     /// How many outcomes that were set aside may fail in one round. More would fill Postgres's log.
     const FAILS_AT_ONCE: usize = 8;
-    /// How many outcomes may wait in the inbox, and how many may be set aside before no more are received. When both are full,
-    /// each further outcome keeps its slot, so that a channel makes no more requests than it has slots.
+    /// How many outcomes that were set aside are tried again in one round. A statement with far more takes too long.
+    const AGAIN_AT_ONCE: usize = 4096;
+    /// How many outcomes may wait in the inbox. When it is full, each further outcome keeps its slot, so that a channel makes no more
+    /// requests than it has slots. Outcomes that are set aside have no common bound: a sick channel must not stop the others. Each
+    /// channel has a bound of its own ([`Slots::ROOM`](crate::node::slots::Slots::ROOM)).
     pub const INBOX: usize = 4096;
 
     pub fn new(node: Node, inbox: mpsc::Receiver<Settled>) -> Self {
@@ -71,31 +75,33 @@ impl Settler {
         let mut look_at = next;
         let mut is_open = true;
         while is_open || !commits.is_empty() || !aside.is_empty() {
-            let has_room = aside.len() + looked_at < Self::INBOX;
             // Without the commit of outcomes that were set aside: Postgres may work on it for seconds, each time.
             let writing = commits.len() - usize::from(looked_at > 0);
             tokio::select! {
-                came = inbox.recv_many(&mut batch, Self::MOST_AT_ONCE), if is_open && writing == 0 && has_room => {
+                came = inbox.recv_many(&mut batch, Self::MOST_AT_ONCE), if is_open && writing == 0 => {
                     is_open = came > 0;
                     tokio::time::sleep_until(next.into()).await;
                 }
                 () = tokio::time::sleep_until(next.into()), if (1..Self::COMMITS).contains(&writing) => {
                     next = Instant::now() + Self::GATHERING;
-                    if inbox.len() < Self::MOST_AT_ONCE || !has_room {
+                    if inbox.len() < Self::MOST_AT_ONCE {
                         continue;
                     }
                 }
-                Some((tried_again, locked)) = commits.next() => {
+                Some(done) = commits.next() => {
+                    let (tried_again, locked): (usize, Vec<Settled>) = done;
                     looked_at -= tried_again;
-                    if aside.is_empty() {
+                    // More may be left of which none was tried yet. After a failure they wait, too.
+                    if aside.is_empty() || (tried_again > 0 && !locked.is_empty()) {
                         look_at = Instant::now() + Self::LOOK_AGAIN;
                     }
                     aside.extend(locked);
                     continue;
                 }
                 () = tokio::time::sleep_until(look_at.into()), if !aside.is_empty() && looked_at == 0 => {
-                    looked_at += aside.len();
-                    commits.push(writer.commit(std::mem::take(&mut aside), true));
+                    let again: Vec<Settled> = aside.drain(..aside.len().min(Self::AGAIN_AT_ONCE)).collect();
+                    looked_at += again.len();
+                    commits.push(writer.commit(again, true));
                     continue;
                 }
             }
@@ -126,11 +132,14 @@ impl Writer {
     /// Writes outcomes, or those of them whose rows are free if they were set aside before. Returns the others, and how many
     /// were set aside before.
     async fn commit(&self, batch: Vec<Settled>, was_aside: bool) -> (usize, Vec<Settled>) {
-        if was_aside {
-            (batch.len(), self.write_free(batch).await)
+        let (tried_again, waiting) = if was_aside {
+            let channels: Vec<ChannelName> = batch.iter().map(|one| one.channel.clone()).collect();
+            (channels, self.write_free(batch).await)
         } else {
-            (0, self.write(&batch, false).await)
-        }
+            (Vec::new(), self.write(&batch, false).await)
+        };
+        self.node.slots.count_kept(waiting.iter().map(|one| &one.channel), tried_again.iter());
+        (tried_again.len(), waiting)
     }
 
     /// Writes outcomes, and tries until that works. Returns the outcomes that wait: others have locked their rows, or
@@ -160,7 +169,7 @@ impl Writer {
                     let free = match self.node.store.free(&ids).await {
                         // Postgres cannot read one of the rows. Not all outcomes may wait for the locked one.
                         Err(unread) if !unread.is_outage() && batch.len() > 1 => {
-                            return self.write_each(batch, again).await;
+                            return self.write_apart(batch, again).await;
                         }
                         // While Postgres does not answer, all outcomes are set aside.
                         found => found.unwrap_or_default(),
@@ -169,7 +178,7 @@ impl Writer {
                     // It is over, or one of them needs another row, such as that of the count of ended refunds. Only that one waits.
                     if batch.iter().all(is_free) {
                         if std::mem::replace(&mut was_locked, true) {
-                            return self.write_each(batch, again).await;
+                            return self.write_apart(batch, again).await;
                         }
                         continue;
                     }
@@ -217,9 +226,8 @@ impl Writer {
                     });
                     tokio::time::sleep(jittered(Duration::from_millis(300))).await;
                 }
-                // Postgres refuses one of the outcomes, or fails at its row. Write each alone, so that the others do not
-                // wait for it.
-                Err(_) if batch.len() > 1 => return self.write_each(batch, again).await,
+                // Postgres refuses one of the outcomes, or fails at its row. The others do not wait for it.
+                Err(_) if batch.len() > 1 => return self.write_apart(batch, again).await,
                 // Another refund has this bank reference already. Only a person can find out which refund it belongs
                 // to, and the row must not keep its lease until then.
                 Err(error) if error.is_taken_reference() => {

@@ -23,7 +23,7 @@ use crate::channel::{Channel, Inquiry};
 use crate::crash;
 use crate::limiter::{Limit, Supply};
 use crate::node::lead_time::LeadTime;
-use crate::node::slots::Slot;
+use crate::node::slots::{Slot, Slots};
 use crate::node::suspended::Clearance;
 use crate::node::suspending::BankRefusal;
 use crate::node::{Node, jittered};
@@ -48,10 +48,6 @@ pub struct Inquiries {
 }
 
 impl Inquiries {
-    /// How many outcomes of one channel may wait to be written without a slot. Each further one keeps its slot until it is written,
-    /// so that no more inquiries begin.
-    const ROOM: usize = 256;
-
     pub(super) fn new(inquiry: Arc<Inquiry>, limits: &[Arc<Limit>], of_sends: Arc<LeadTime>) -> Self {
         let of_sends = inquiry.limits.is_none().then_some(of_sends);
         Inquiries {
@@ -59,7 +55,7 @@ impl Inquiries {
             lead_time: LeadTime::default(),
             of_sends,
             asks_first: Self::ask_first(limits),
-            room: Arc::new(Semaphore::new(Self::ROOM)),
+            room: Arc::new(Semaphore::new(Slots::ROOM)),
         }
     }
 

@@ -24,6 +24,24 @@ impl SlotsOfChannels {
         slots.change(|counts| counts.most = most as usize);
         slots
     }
+
+    /// Counts the outcomes of sends that the settler keeps because it could not write them: one more of each channel in `more`, and one
+    /// less of each in `fewer`.
+    pub fn count_kept<'a>(
+        &self,
+        more: impl Iterator<Item = &'a ChannelName>,
+        fewer: impl Iterator<Item = &'a ChannelName>,
+    ) {
+        let of_sends = |channel: &ChannelName| {
+            Arc::clone(self.0.locked().entry((channel.clone(), Purpose::Send)).or_default())
+        };
+        for channel in more {
+            of_sends(channel).change(|counts| counts.kept = counts.kept.saturating_add(1));
+        }
+        for channel in fewer {
+            of_sends(channel).change(|counts| counts.kept = counts.kept.saturating_sub(1));
+        }
+    }
 }
 
 /// The slots for the sends or the inquiries of one channel.
@@ -38,17 +56,23 @@ struct Counts {
     most: usize,
     /// More than `most` for a while after a reload that lowered it.
     used: usize,
+    /// How many outcomes wait to be written though their requests gave their slots back.
+    kept: usize,
     /// The smallest number of free slots that somebody waits for.
     wanted: Option<usize>,
 }
 
 impl Counts {
     fn free(&self) -> usize {
-        self.most.saturating_sub(self.used)
+        self.most.saturating_sub(self.used).saturating_sub(self.kept.saturating_sub(Slots::ROOM))
     }
 }
 
 impl Slots {
+    /// How many outcomes of one channel's sends, or of its inquiries, may wait to be written without a slot. Each further one uses a
+    /// slot until it is written, so that no more requests begin.
+    pub const ROOM: usize = 256;
+
     /// How many slots are free now.
     pub fn free(&self) -> usize {
         self.counts.locked().free()
@@ -124,6 +148,31 @@ mod tests {
         used.truncate(1);
         assert_eq!(new.take(10).len(), 1);
         assert_eq!(of(&all, 3).take(10).len(), 2, "a higher number, too");
+    }
+
+    #[test]
+    fn outcomes_that_are_kept_beyond_the_room_use_slots_of_their_channel_alone_until_they_are_written() {
+        let all = SlotsOfChannels::default();
+        let (acme, name) = (ChannelName::new("acme").unwrap(), ChannelName::new("other").unwrap());
+        let (slots, other) = (of(&all, 4), all.of(&name, Purpose::Send, 4));
+        let inquiries = all.of(&acme, Purpose::Inquire, 1);
+        let keep = |more, fewer| {
+            all.count_kept(std::iter::repeat_n(&acme, more), std::iter::repeat_n(&acme, fewer));
+        };
+        keep(Slots::ROOM, 0);
+        assert_eq!(slots.free(), 4);
+        let used = slots.take(2);
+        keep(1, 0);
+        assert_eq!(slots.free(), 1);
+        keep(9, 0);
+        assert_eq!((slots.take(4).len(), other.free(), inquiries.free()), (0, 4, 1));
+        drop(used);
+        let mut one = Box::pin(slots.wait_for(1));
+        assert!(one.as_mut().now_or_never().is_none());
+        keep(5, 5 + 7);
+        assert!(one.as_mut().now_or_never().is_some(), "three are left beyond the room");
+        keep(0, Slots::ROOM + 3);
+        assert_eq!(slots.free(), 4);
     }
 
     #[test]

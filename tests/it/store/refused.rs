@@ -2,21 +2,27 @@
 
 use std::sync::Arc;
 
+use refundd::bucket::Purpose;
 use refundd::metrics::Metrics;
 use refundd::node::Node;
-use refundd::refund::{Outcome, State};
+use refundd::refund::{ChannelName, Outcome, State};
 use refundd::settler::Settler;
-use refundd::store::Settled;
+use refundd::store::{ClaimRequest, Settled};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{answered, claim, limited_scratch_with, settled_all, unlimited};
+use super::{acme, answered, claim, limited_scratch_with, settled_all, unlimited};
+use crate::harness::anywhere::{add_address, claim_of};
 use crate::harness::failing::{fail_at, fail_no_more};
 use crate::harness::{Scratch, until};
 
+fn node(scratch: &Scratch) -> Node {
+    Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()))
+}
+
 /// A settler, and the way to its inbox.
 fn settler(scratch: &Scratch) -> (mpsc::Sender<Settled>, JoinHandle<()>) {
-    let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
+    let node = node(scratch);
     let (outcomes, inbox) = mpsc::channel(Settler::INBOX);
     (outcomes, tokio::spawn(Settler::new(node, inbox).run()))
 }
@@ -83,4 +89,47 @@ async fn an_outcome_whose_line_gets_a_number_that_the_journal_has_settles_under_
     settler.await.unwrap();
     assert_eq!(scratch.count(State::Succeeded).await, 2);
     assert_eq!(scratch.text("select bank_ref from refundd.refunds where id = 2").await, "B-2");
+}
+
+#[tokio::test]
+async fn a_channel_whose_outcomes_postgres_refuses_uses_up_its_own_slots_and_its_neighbour_goes_on() {
+    let scratch = limited_scratch_with(600).await;
+    let globex = ChannelName::new("globex").unwrap();
+    scratch.publish("globex").await;
+    add_address(&scratch, "globex").await;
+    scratch.insert("globex", "G-", 20).await;
+    let refused = claim(&scratch, "a", &(1..=600).map(unlimited).collect::<Vec<_>>()).await;
+    let first = scratch.number("select min(id) from refundd.refunds where channel = 'globex'").await;
+    let taken: Vec<_> = (first..first + 20).map(unlimited).collect();
+    let request = ClaimRequest { channel: &globex, ..claim_of("a", &taken) };
+    let claimed = scratch.store.claim_among(&request, &[]).await.unwrap();
+    let mut neighbours = settled_all(&claimed, &Outcome::Succeeded);
+    for one in &mut neighbours {
+        one.channel = globex.clone();
+    }
+    assert_eq!((refused.leased.len(), neighbours.len()), (600, 20));
+    fail_at(&scratch, "new.channel = 'acme' and new.state = 'succeeded'").await;
+    let node = node(&scratch);
+    let own = node.slots.of(&acme(), Purpose::Send, 400);
+    let of_the_neighbour = node.slots.of(&globex, Purpose::Send, 400);
+    let (outcomes, inbox) = mpsc::channel(Settler::INBOX);
+    let later = neighbours.split_off(10);
+    // All wait before the settler begins. One by one, at eight failures a second, it would come to the neighbour's after a minute.
+    for one in settled_all(&refused, &Outcome::Succeeded).into_iter().chain(neighbours) {
+        outcomes.send(one).await.unwrap();
+    }
+    let settler = tokio::spawn(Settler::new(node, inbox).run());
+    until("the neighbour's are settled", async || scratch.count(State::Succeeded).await == 10).await;
+    until("each refused one beyond 256 uses a slot", async || own.free() == 400 - (600 - 256)).await;
+    for one in later {
+        outcomes.send(one).await.unwrap();
+    }
+    until("the neighbour goes on", async || scratch.count(State::Succeeded).await == 20).await;
+    assert_eq!((scratch.count(State::Sending).await, of_the_neighbour.free()), (600, 400));
+    fail_no_more(&scratch).await;
+    until("the refused ones are settled", async || scratch.count(State::Succeeded).await == 620).await;
+    drop(outcomes);
+    settler.await.unwrap();
+    assert_eq!(own.free(), 400);
+    assert_eq!(scratch.number("select count(*) from refundd.attempts").await, 620);
 }
