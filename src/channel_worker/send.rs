@@ -159,6 +159,8 @@ impl SendAttempt {
         let settled = Settled {
             id: self.refund.id,
             refund_ref: self.refund.expected.refund_ref,
+            money: self.refund.expected.money,
+            request_id: self.refund.request_id,
             epoch: self.refund.epoch,
             holder: Arc::clone(&self.refund.holder),
             channel: channel.name.clone(),

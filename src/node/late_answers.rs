@@ -6,8 +6,8 @@ use crate::refund::{ChannelName, RefundId};
 use crate::store::LateAnswer;
 
 impl Node {
-    /// Counts and logs an answer whose refund Postgres does not have any more. The journal cannot keep it: each line belongs to a refund.
-    /// Nobody finds the refund by its id, so the log has the caller's ref.
+    /// Counts and logs an answer whose refund Postgres does not have any more. The journal cannot keep it, because each line belongs to a
+    /// refund: settling wrote an event. Nobody finds the refund by its id, so the log has the caller's ref.
     pub fn report_lost(
         &self,
         id: RefundId,

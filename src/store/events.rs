@@ -1,5 +1,5 @@
 //! The events: who changed what, when and why. Triggers write them in the statement of each change
-//! (`migrations/0037_events_and_suspensions.sql`); this file reads them and drops old ones.
+//! (`migrations/0037_events_and_suspensions.sql`), and settling writes what came of a lost refund. This file reads them and drops old ones.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use crate::caller::Names;
 use crate::refund::RefundId;
 
 /// Every kind of event that this version knows. `docs/sql.md` says when each is written.
-pub const EVENT_KINDS: [&str; 34] = [
+pub const EVENT_KINDS: [&str; 35] = [
     "paused",
     "resumed",
     "suspended",
@@ -41,6 +41,7 @@ pub const EVENT_KINDS: [&str; 34] = [
     "void",
     "bank_ref_noted",
     "late_answer_differs",
+    "refund_lost",
     "moved_out",
     "moved_in",
     "channel_added",

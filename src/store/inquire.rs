@@ -37,7 +37,7 @@ pub enum InquiryEffect {
     Moved(State),
     /// The refund changed since the inquiry was leased. The journal keeps the answer.
     Late,
-    /// Postgres does not have the refund any more: a failover lost it. The answer is written nowhere.
+    /// Postgres does not have the refund any more: a failover lost it. The answer is an event.
     Lost,
 }
 
@@ -125,6 +125,9 @@ impl Store {
             SETTLE,
             id: inquiry.id.0,
             refund_ref: inquiry.expected.refund_ref,
+            request_id: inquiry.request_id.0,
+            amount_minor: inquiry.expected.money.amount_minor,
+            currency: inquiry.expected.money.currency,
             epoch: inquiry.epoch,
             number: inquiry.number,
             uncertain_at_us: inquiry.uncertain_at_us,

@@ -71,6 +71,7 @@ const FUNCTIONS: &[&str] = &[
     "move",
     "move_is_legal",
     "note_bank_ref",
+    "note_lost_refund",
     "note_reach",
     "openings_are_near",
     "outcome_is_kept",

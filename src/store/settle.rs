@@ -1,7 +1,7 @@
 //! Settles sends: writes many outcomes in one commit, each under the epoch of its lease.
 //!
 //! An outcome whose lease is over settles nothing. The journal keeps it as evidence, and a trigger keeps a refund from being sent again if
-//! the outcome says that the bank has it. An outcome whose refund a failover lost is written nowhere: its id may name another refund.
+//! the outcome says that the bank has it. An outcome whose refund a failover lost becomes an event: its id may name another refund.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::connections::Ask;
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError, micros};
 use crate::bucket::Purpose;
-use crate::refund::{Answer, ChannelName, RefundId, Settlement, State};
+use crate::refund::{Answer, ChannelName, Money, RefundId, RequestId, Settlement, State};
 
 /// One finished send: the next state of its refund, and the evidence.
 #[derive(Debug, Clone)]
@@ -20,6 +20,9 @@ pub struct Settled {
     pub id: RefundId,
     /// The caller's name for the refund. After a failover that lost the refund, another one has its id.
     pub refund_ref: String,
+    /// What was sent, and under which key: the event of a lost refund has both.
+    pub money: Money,
+    pub request_id: RequestId,
     pub epoch: i64,
     pub holder: Arc<str>,
     pub channel: ChannelName,
@@ -44,7 +47,7 @@ pub struct Settled {
 pub struct SettledBatch {
     /// The refunds that moved.
     pub moved: Vec<RefundId>,
-    /// The refunds that Postgres does not have any more, with their refs. No outcome of theirs is written.
+    /// The refunds that Postgres does not have any more, with their refs. Each outcome of theirs is an event.
     pub lost: Vec<(RefundId, String)>,
 }
 
@@ -140,6 +143,9 @@ impl Store {
             again: again,
             id: column(settled, |s| s.id.0),
             refund_ref: column(settled, |s| s.refund_ref.as_str()),
+            request_id: column(settled, |s| s.request_id.0),
+            amount_minor: column(settled, |s| s.money.amount_minor),
+            currency: column(settled, |s| s.money.currency.as_str()),
             epoch: column(settled, |s| s.epoch),
             holder: column(settled, |s| &*s.holder),
             channel: column(settled, |s| s.channel.as_str()),

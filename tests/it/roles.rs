@@ -126,6 +126,7 @@ async fn the_nodes_role_may_say_every_statement_there_is_and_misses_each_right_t
         ("execute on function refundd.approve", "execute on refundd.approve"),
         ("execute on function refundd.withdraw", "execute on refundd.withdraw"),
         ("execute on function refundd.note_bank_ref", "execute on refundd.note_bank_ref"),
+        ("execute on function refundd.note_lost_refund", "execute on refundd.note_lost_refund"),
         ("execute on function refundd.expire_proposals", "execute on refundd.expire_proposals"),
         ("select on refundd.proposals", "select on refundd.proposals"),
         ("insert on refundd.second_person", "insert on refundd.second_person"),

@@ -71,6 +71,8 @@ fn settlement_of(lease: &Leased, outcome: Outcome) -> Settled {
     Settled {
         id: lease.id,
         refund_ref: lease.expected.refund_ref.clone(),
+        money: lease.expected.money.clone(),
+        request_id: lease.request_id,
         epoch: lease.epoch,
         holder: Arc::clone(&lease.holder),
         channel: acme(),

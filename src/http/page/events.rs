@@ -151,7 +151,8 @@ pub(super) fn kind(event: &Event) -> Markup {
         | "bank_unreachable"
         | "bank_refusing"
         | "clock_stepped"
-        | "late_answer_differs" => Tone::Bad,
+        | "late_answer_differs"
+        | "refund_lost" => Tone::Bad,
         "resumed"
         | "released"
         | "breaker_ended"

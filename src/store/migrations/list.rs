@@ -93,4 +93,5 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = migrations! {
     85 "0085_a_lost_inquiry_makes_a_send_uncertain",
     86 "0086_every_named_version_counts",
     87 "0087_moves_leave_lines_that_are_kept",
+    88 "0088_lost_refunds_are_events",
 };

@@ -5,18 +5,19 @@
 -- earlier send says that it has the refund, or a failover lost the claim of an earlier send.
 -- A refund that the bank's late answer executed under another reference goes to a person, too: it may be paid twice.
 -- The id alone does not name a refund: after a failover that lost a refund, another refund has its id. The ref is unique for ever.
--- An outcome whose refund is lost is written nowhere. The statement answers its id with its ref, and each moved refund without.
+-- An outcome whose refund is lost becomes an event. The statement answers its id with its ref, and each moved refund without.
 -- :again                           an earlier try may have committed unseen: lines that the journal has are not
 --                                  written again
 -- :id and the others of `unnest`   one row for each outcome
+-- :request_id, :amount_minor, :currency   of each outcome, too, but read only if its refund is lost
 with outcomes as (
     select * from unnest(
         :id::bigint[], :refund_ref::text[], :epoch::bigint[], :holder::text[], :channel::text[], :next::text[], :wait_us::bigint[], :counted::boolean[], :reason::text[],
         :number::integer[], :started_ago_us::bigint[], :outcome::text[], :status::smallint[], :code::text[], :message::text[],
-        :permit::text[], :is_first::boolean[], :inquire_us::bigint[], :bank_ref::text[])
+        :permit::text[], :is_first::boolean[], :inquire_us::bigint[], :bank_ref::text[]) with ordinality
     as t (id, refund_ref, epoch, holder, channel, next, wait_us, counted, reason,
           number, started_ago_us, outcome, status, code, message,
-          permit, is_first, inquire_us, bank_ref)
+          permit, is_first, inquire_us, bank_ref, nth)
 ), locked as (
     -- That try may still be under way, and the journal tells only when it is over. A row that moves now is not among these: it was
     -- changed by this statement, and its line is written in any case.
@@ -53,7 +54,7 @@ with outcomes as (
     returning r.id, r.state, r.lease_epoch, t.holder
 ), lost as (
     -- While all outcomes move, nobody looks.
-    select t.id, t.refund_ref from outcomes t
+    select t.* from outcomes t
      where (select count(*) from moved) < cardinality(:id)
        and case when (t.id, t.epoch, t.holder) not in (select id, lease_epoch, holder from moved)
                 then (select r.refund_ref from refundd.refunds r where r.id = t.id) is distinct from t.refund_ref end
@@ -76,4 +77,10 @@ with outcomes as (
        and (not :again or t.id in (select id from moved)
             or case when t.id in (select id from locked) then not refundd.outcome_is_kept(t.id, t.epoch, :node, t.permit, t.outcome) end)
 )
-select id, null as lost_ref from moved union all select id, refund_ref from lost
+select id, null as lost_ref from moved
+ union all
+select l.id, refundd.note_lost_refund(
+           l.id, l.refund_ref, (:request_id::uuid[])[l.nth::integer], (:amount_minor::bigint[])[l.nth::integer], (:currency::text[])[l.nth::integer],
+           l.channel, l.holder, 'send', l.number, now() - l.started_ago_us * interval '1 microsecond',
+           l.outcome, l.status, l.code, l.message, l.bank_ref)
+  from lost l

@@ -3,13 +3,14 @@
 -- inquiry already, from a try whose commit the node did not see, the journal gets no second line. The number alone does not
 -- name the inquiry: after a failover that lost a claim, another inquiry has the same number. The time since which the refund is
 -- uncertain names the send that it was about. Nor does the id alone name the refund: after a failover that lost a refund, another
--- refund has its id. The ref is unique for ever. An answer whose refund is lost is written nowhere.
+-- refund has its id. The ref is unique for ever. An answer whose refund is lost becomes an event.
 -- :state, :next      the states at the lease and from now on
 -- :number            of the inquiry
 -- :uncertain_at_us   since when the refund was uncertain at the lease, null if it was not
 -- :wait_us           until the refund is due, null to leave its due time
 -- :inquire_us        until the next inquiry, null for none
 -- :started_ago_us    how long ago the first byte left, null if none did
+-- :request_id, :amount_minor, :currency   read only if the refund is lost
 with locked as (
     select r.id, r.bank_ref from refundd.refunds r where r.id = :id and r.refund_ref = :refund_ref for no key update
 ), said as materialized (
@@ -50,4 +51,8 @@ with locked as (
        -- What changes its state now did not do so in an earlier try.
        and (exists (select from moved where state <> :state) or not refundd.outcome_is_kept(:id, :epoch, :node, :permit, :outcome, :number))
 )
-select (select state from moved) as state, exists (select from locked) as is_there
+select (select state from moved) as state,
+       case when exists (select from locked) then true
+            else refundd.note_lost_refund(
+                     :id, :refund_ref, :request_id::uuid, :amount_minor::bigint, :currency::text, :channel, :node, 'inquiry', :number,
+                     now() - :started_ago_us::bigint * interval '1 microsecond', :outcome, :status, :code, :message, :bank_ref) is null end as is_there

@@ -1,4 +1,4 @@
-//! Outcomes of refunds that a failover lost: another refund has their id, or none has it yet.
+//! Outcomes of refunds that a failover lost: another refund has their id, or none has it yet. Each becomes an event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use refundd::node::Node;
 use refundd::refund::{Outcome, RefundId, State};
 use refundd::settler::Settler;
 use refundd::store::Settled;
-use sqlx::Executor;
+use sqlx::{Connection, Executor};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -18,6 +18,13 @@ use crate::harness::{Scratch, until};
 const ROWS: &str = "select coalesce(string_agg(to_jsonb(r)::text, ' '), '') from refundd.refunds r";
 
 const LINES: &str = "select coalesce(string_agg(concat_ws(' ', node, outcome, moved_to), ', ' order by id), '') from refundd.attempts";
+
+/// What is known of each lost refund, and what came of it.
+const EVENTS: &str = "select coalesce(string_agg(concat_ws(' ', channel, refund_id, split_part(who, '/', 1), before::text, (after - 'started_at')::text,
+                                                       after ? 'started_at'), ', ' order by event_id), '')
+                        from refundd.events where kind = 'refund_lost'";
+
+const COUNT: &str = "select count(*) from refundd.events where kind = 'refund_lost'";
 
 /// A refund that the bank executed under the reference `B-1`. A failover lost it before its node wrote that.
 async fn lost_refund() -> (Scratch, Vec<Settled>) {
@@ -58,12 +65,16 @@ async fn an_outcome_of_a_refund_that_a_failover_lost_is_not_written_onto_the_nex
 #[tokio::test]
 async fn the_outcomes_of_a_lost_refund_and_of_the_next_one_with_its_id_may_come_together() {
     for again in [false, true] {
-        let (scratch, mut both) = lost_refund().await;
+        let (scratch, lost) = lost_refund().await;
         scratch.insert("acme", "next-", 1).await;
         let next = claim(&scratch, "b", &[unlimited(1)]).await;
-        both.extend(answered(&next, Outcome::Succeeded, Some("B-2")));
+        let both = [answered(&next, Outcome::Succeeded, Some("B-2")), lost].concat();
         let settled = scratch.store.settle("b", &both, again).await.unwrap();
         assert_eq!((settled.moved, settled.lost.len()), (vec![RefundId(1)], 1));
+        let event = scratch.text(EVENTS).await;
+        let request_id = both[1].request_id.to_string();
+        assert!([&request_id, "R-1", "B-1"].iter().all(|fact| event.contains(fact)), "{event}");
+        assert!(!event.contains("next-1"), "{event}");
         assert_eq!(scratch.text(LINES).await, "b succeeded succeeded");
         let row = "select concat_ws(' ', refund_ref, state, bank_ref) from refundd.refunds";
         assert_eq!(scratch.text(row).await, "next-1 succeeded B-2");
@@ -71,12 +82,86 @@ async fn the_outcomes_of_a_lost_refund_and_of_the_next_one_with_its_id_may_come_
 }
 
 #[tokio::test]
-async fn an_outcome_of_a_lost_refund_whose_id_is_free_is_written_nowhere() {
+async fn an_outcome_of_a_lost_refund_whose_id_is_free_is_no_line_of_the_journal() {
     let (scratch, lost) = lost_refund().await;
     for again in [false, true] {
         settle_lost(&scratch, &lost, again).await;
         assert_eq!(scratch.text(LINES).await, "");
     }
+}
+
+/// The store of a node logs in with the role of nodes.
+#[tokio::test]
+async fn an_outcome_of_a_lost_refund_is_one_event_with_all_that_finance_needs_to_ask_the_bank() {
+    let scratch = limited_scratch_with(1).await;
+    let row = "select jsonb_build_object('refund_id', id, 'refund_ref', refund_ref, 'request_id', request_id,
+                                         'amount_minor', amount_minor, 'currency', currency)::text from refundd.refunds";
+    let before = scratch.text(row).await;
+    let claimed = claim(&scratch, "a", &[unlimited(1)]).await;
+    scratch.forget(1).await;
+    let mut lost = answered(&claimed, Outcome::Succeeded, Some("B-1"));
+    let code = lost[0].answer.code.as_str();
+    let after = format!(
+        r#"select '{{"attempt": 1, "outcome": "succeeded", "code": "{code}", "message": "test", "bank_ref": "B-1"}}'::jsonb::text"#
+    );
+    let event = format!("acme a {before} {} t", scratch.text(&after).await);
+    // Each try counts anew how long ago the request began.
+    for again in [false, false, true] {
+        settle_lost(&scratch, &lost, again).await;
+        assert_eq!(scratch.text(EVENTS).await, event, "again: {again}");
+    }
+    // Another outcome of the same refund is another event.
+    lost[0].answer.outcome = Outcome::Unknown;
+    settle_lost(&scratch, &lost, false).await;
+    assert_eq!(scratch.number(COUNT).await, 2);
+}
+
+/// As after a copy that left out the sequences.
+#[tokio::test]
+async fn settling_fails_and_drops_no_outcome_of_a_lost_refund_while_the_next_id_of_an_event_is_used() {
+    let (scratch, lost) = lost_refund().await;
+    scratch.sql("insert into refundd.events (kind, who) values ('resumed', 'ann')").await;
+    scratch
+        .sql("select setval(pg_get_serial_sequence('refundd.events', 'event_id'), max(event_id), false) from refundd.events")
+        .await;
+    scratch.store.settle("a", &lost, false).await.unwrap_err();
+    assert_eq!(scratch.number(COUNT).await, 0);
+    // The failed try used up the id.
+    settle_lost(&scratch, &lost, true).await;
+    assert_eq!(scratch.number(COUNT).await, 1);
+}
+
+#[tokio::test]
+async fn an_outcome_whose_refund_is_there_is_no_event_of_a_lost_refund_in_time_or_late() {
+    let scratch = limited_scratch_with(1).await;
+    let all = settled_all(&claim(&scratch, "a", &[unlimited(1)]).await, &Outcome::Succeeded);
+    for again in [false, true, false] {
+        assert!(scratch.store.settle("a", &all, again).await.unwrap().lost.is_empty());
+    }
+    assert_eq!(scratch.number(COUNT).await, 0);
+}
+
+#[tokio::test]
+async fn the_nodes_role_writes_no_event_of_a_lost_refund_for_one_that_is_there_or_for_what_no_bank_said() {
+    let scratch = limited_scratch_with(1).await;
+    let mut node = sqlx::PgConnection::connect(&scratch.database_url).await.unwrap();
+    let call = |id: i64, outcome: &str| {
+        format!(
+            "select refundd.note_lost_refund({id}, 'R-1', gen_random_uuid(), 1, 'EUR', 'acme', 'a', 'send', 1, now(),
+                                             '{outcome}', 200::smallint, 'unmapped', 'test', 'B-1')"
+        )
+    };
+    for (id, outcome, code) in
+        [(1, "succeeded", "RD006"), (2, "decided", "22023"), (-1, "succeeded", "22023")]
+    {
+        let error = node.execute(sqlx::AssertSqlSafe(call(id, outcome))).await.unwrap_err();
+        let said =
+            error.as_database_error().and_then(sqlx::error::DatabaseError::code).map(|code| code.to_string());
+        assert_eq!(said.as_deref(), Some(code), "{id} {outcome}: {error}");
+    }
+    assert_eq!(scratch.number(COUNT).await, 0);
+    node.execute(sqlx::AssertSqlSafe(call(2, "succeeded"))).await.unwrap();
+    assert_eq!(scratch.number(COUNT).await, 1);
 }
 
 /// Whether so many answers are counted that somebody must look into.

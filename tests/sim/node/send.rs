@@ -183,6 +183,8 @@ impl World<'_> {
         self.nodes[n].outbox.push(Settled {
             id: send.refund.id,
             refund_ref: send.refund.expected.refund_ref.clone(),
+            money: send.refund.expected.money.clone(),
+            request_id: send.refund.request_id,
             epoch: send.refund.epoch,
             holder: Arc::clone(&send.refund.holder),
             channel: name,

@@ -54,6 +54,7 @@ async fn the_next_send_is_uncertain_if_the_answer_to_a_lost_inquiry_leaves_open_
         assert_eq!(scratch.number(marked).await, count, "{outcome:?}");
         let events = "select count(*) from refundd.events where kind = 'late_answer_differs' and after ->> 'inquiry' = '1'";
         assert_eq!(scratch.number(events).await, count, "{outcome:?}");
+        assert_eq!(scratch.number("select count(*) from refundd.events where kind = 'refund_lost'").await, 0);
     }
 }
 
@@ -82,5 +83,10 @@ async fn what_a_bank_says_of_a_refund_that_a_failover_lost_is_not_written_onto_t
         assert_eq!(scratch.store.settle_inquiry("a", &late).await.unwrap(), InquiryEffect::Lost);
         assert_eq!(scratch.text(row).await, before);
         assert_eq!(scratch.number("select count(*) from refundd.attempts where kind = 'inquiry'").await, 0);
+        let event = "select string_agg(concat_ws(' ', channel, refund_id, who, before ->> 'refund_ref', before ->> 'request_id', after ->> 'inquiry',
+                                               after ->> 'outcome', after ->> 'bank_ref', after ? 'started_at'), ', ')
+                       from refundd.events where kind = 'refund_lost'";
+        let request_id = lost.leased[0].request_id;
+        assert_eq!(scratch.text(event).await, format!("acme a R-1 {request_id} 1 succeeded B-1 t"));
     }
 }
