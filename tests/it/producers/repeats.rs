@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::attacks::are_refused;
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::refund;
 use crate::harness::{Scratch, TestNode};
@@ -42,6 +43,18 @@ async fn json_null_as_payload_is_the_same_as_no_payload_by_every_way() {
     let other = "select refundd.enqueue('S-1', 'acme', 'P-1', 1250, 'EUR', '[]')";
     assert!(scratch.sql_error(other).await.to_string().contains("with other content"));
     node.stop().await;
+}
+
+/// A retry whose payload has a new time stamp is the same refund.
+#[tokio::test]
+async fn a_conflict_warns_that_the_same_refund_under_another_ref_would_be_paid_twice() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let payload = |at: u8| format!("'{{\"at\": {at}}}'");
+    assert!(is_created(&scratch, "R-1", &payload(1)).await);
+    let retry = format!("select refundd.enqueue('R-1', 'acme', 'P-1', 1250, 'EUR', {})", payload(2));
+    let warning = "Then it is saved already, and under another ref it would be paid twice.";
+    are_refused(&mut scratch.connect().await, &[(&retry, "RD001", warning)]).await;
 }
 
 #[tokio::test]
