@@ -167,10 +167,10 @@ pub(super) fn conflict(
     differs: &Differences,
 ) -> (Option<RefundId>, String) {
     if !who.has_channel(channel) {
-        return (None, "already names a refund, with other content".to_owned());
+        return (None, "is saved already, with other content".to_owned());
     }
     let said = if who.may(CallerScope::Look) { differs.to_string() } else { differs.fields().join(", ") };
-    (Some(id), format!("already names refund {id}, with other content: {said}"))
+    (Some(id), format!("is already refund {id}, with other content: {said}"))
 }
 
 /// The group committer's result, or the problem to answer with.

@@ -71,7 +71,8 @@ async fn a_conflict_names_the_fields_that_differ_and_no_value_that_may_be_privat
     other["amount_minor"] = json!(1300);
     other["payload"] = json!({ "iban": "DE11 SECRET" });
     other["payment_ref"] = json!("PAY-PRIVATE");
-    let differs = "with other content: payment_ref, amount_minor (saved 1250, sent 1300), payload";
+    let differs =
+        "is already refund 1, with other content: payment_ref, amount_minor (saved 1250, sent 1300), payload";
     let answer = node.post("/v1/refunds", &other).await;
     assert_eq!(
         (answer.status.as_u16(), &answer.json()["differs"]),
