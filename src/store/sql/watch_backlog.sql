@@ -1,5 +1,5 @@
--- watch_backlog: marks the channels whose backlog is full, and those where it is not any more. No lock keeps the bound: saves of about
--- one second may pass it.
+-- watch_backlog: marks the channels whose backlog is full, and those where it is not any more. No lock keeps the bound: saves
+-- between two counts may pass it.
 with found as (
     select b.channel, (select count(*) from (
                select from refundd.refunds r where r.channel = b.channel and r.state = 'ready' limit b.max_backlog) backlog
