@@ -78,8 +78,9 @@ fn list(found: &[Found], more: bool) -> String {
     for Found { refund, by } in found {
         let _ = writeln!(
             page,
-            "{:>12}  {:<10} {:<12} {:>16}  {}  ({})",
+            "{:>12}  {}  {:<10} {:<12} {:>16}  {}  ({})",
             refund.id,
+            refund.request_id,
             refund.state.as_str(),
             shown(&refund.channel),
             shown(&refund.money.to_string()),
@@ -88,7 +89,9 @@ fn list(found: &[Found], more: bool) -> String {
         );
     }
     let than = if more { "More than " } else { "" };
-    let _ = writeln!(page, "\n{than}{} refunds have this name. See one: refundd show ID", found.len());
+    let count = found.len();
+    // An id may be the payment ref or the ref of other refunds: it could list them again.
+    let _ = writeln!(page, "\n{than}{count} refunds have this name. See one: refundd show REQUEST_ID");
     page
 }
 

@@ -112,6 +112,28 @@ async fn a_name_of_several_refunds_lists_them_and_a_name_of_none_is_said_to_be_u
     node.stop().await;
 }
 
+/// Where payment refs are numbers, the id of a refund may be the payment ref of others.
+#[tokio::test]
+async fn a_list_of_refunds_names_each_by_its_request_id_which_shows_that_refund_alone() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let insert = "insert into refundd.refunds (refund_ref, channel, payment_ref, amount_minor, currency)
+                  select 'R-' || n, 'acme', '1', n, 'EUR' from generate_series(1, 3) n";
+    scratch.sql(insert).await;
+    let config = file(&scratch.file("a", ""));
+    let show = |name: &str| text(&refundd(config.path(), &["show", name]));
+    let listed = show("1");
+    assert!(listed.contains("3 refunds have this name. See one: refundd show REQUEST_ID"), "{listed}");
+    for refund in 1..=3 {
+        let request_id =
+            scratch.text(&format!("select request_id::text from refundd.refunds where id = {refund}")).await;
+        let line = format!("{refund:>12}  {request_id}  ready ");
+        assert!(listed.lines().any(|one| one.starts_with(&line)), "{line}: {listed}");
+        let shown = show(&request_id);
+        assert!(shown.starts_with(&format!("Refund {refund}, R-{refund}, is ready")), "{shown}");
+    }
+}
+
 #[tokio::test]
 async fn a_story_has_each_attempt_inquiry_and_decision_in_order() {
     let scratch = Scratch::new().await;
