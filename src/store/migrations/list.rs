@@ -95,4 +95,5 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = migrations! {
     87 "0087_moves_leave_lines_that_are_kept",
     88 "0088_lost_refunds_are_events",
     89 "0089_a_conflict_warns_of_paying_twice",
+    90 "0090_a_late_inquiry_tells_of_two_payments",
 };

@@ -37,6 +37,16 @@ async fn inquiry_says(scratch: &Scratch, outcome: &str, moved_to: &str) {
         .await;
 }
 
+/// The answer to an inquiry about the first send, which moves nothing any more.
+async fn late_inquiry_says(scratch: &Scratch, outcome: &str, message: &str) {
+    scratch
+        .sql(&format!(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, outcome, message)
+             values (1, 'acme', 'inquiry', 1, 1, 'c', '{outcome}', '{message}')"
+        ))
+        .await;
+}
+
 async fn person_says(scratch: &Scratch, next: State) {
     scratch.sql("update refundd.refunds set state = 'review'").await;
     scratch.decide(RefundId(1), next, "the bank's statement", "ann").await;
@@ -109,6 +119,46 @@ async fn a_late_success_of_a_send_that_counted_as_not_executed_is_an_event_while
     scratch.sql("update refundd.refunds set inquire_at = now() + interval '1 minute'").await;
     settle(&scratch, "a", &first, Outcome::Succeeded).await;
     assert_eq!(scratch.text(EVENTS).await, format!("unknown 1 {EXECUTED}"));
+}
+
+/// The node that made the inquiry had no Postgres meanwhile.
+#[tokio::test]
+async fn a_late_success_of_an_inquiry_about_a_send_that_counted_as_not_executed_is_an_event() {
+    let said = format!("{EXECUTED}, unless this answer was about the later send");
+    for proof in [Proof::Inquiry, Proof::Person] {
+        let (scratch, _, second) = two_sends(proof).await;
+        settle(&scratch, "b", &second, Outcome::Succeeded).await;
+        late_inquiry_says(&scratch, "succeeded", "test").await;
+        assert_eq!(scratch.text(EVENTS).await, format!("succeeded {said}"), "{proof:?}");
+        assert_eq!(scratch.count(State::Succeeded).await, 1);
+    }
+    let (scratch, _, second) = two_sends(Proof::Inquiry).await;
+    late_inquiry_says(&scratch, "succeeded", "test").await;
+    settle(&scratch, "b", &second, Outcome::Succeeded).await;
+    assert_eq!(scratch.text(EVENTS).await, format!("sending {said}"));
+
+    // Two references are two payments.
+    let (scratch, _, second) = two_sends(Proof::Inquiry).await;
+    scratch.store.settle("b", &answered(&second, Outcome::Succeeded, Some("B-2")), false).await.unwrap();
+    late_inquiry_says(&scratch, "succeeded", "test; bank reference B-1").await;
+    let said = "the bank says too late that it has this refund under another reference: it may be paid twice";
+    assert_eq!(scratch.text(EVENTS).await, format!("succeeded {said}"));
+
+    for outcome in ["rejected", "unknown"] {
+        let (scratch, _, second) = two_sends(Proof::Inquiry).await;
+        settle(&scratch, "b", &second, Outcome::Succeeded).await;
+        late_inquiry_says(&scratch, outcome, "test").await;
+        assert_eq!(scratch.text(EVENTS).await, "", "{outcome}");
+    }
+}
+
+#[tokio::test]
+async fn a_late_success_of_an_inquiry_without_such_a_proof_is_no_event() {
+    let (scratch, _, second) = send_and_resend().await;
+    late_inquiry_says(&scratch, "succeeded", "test").await;
+    assert_eq!(scratch.store.settle("b", &second, false).await.unwrap().moved, [RefundId(1)]);
+    late_inquiry_says(&scratch, "succeeded", "test").await;
+    assert_eq!(scratch.text(EVENTS).await, "");
 }
 
 #[tokio::test]
