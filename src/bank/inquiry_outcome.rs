@@ -110,10 +110,11 @@ fn says_not_found(inquiry: &Inquiry, json: Option<&Value>) -> bool {
 
 fn by_status_text(inquiry: &Inquiry, json: Option<&Value>) -> (InquiryOutcome, Code) {
     let Some(json) = json else { return (InquiryOutcome::Nothing, Code::Unreadable) };
-    let Some(status) = json.pointer(&inquiry.status).and_then(Value::as_str) else {
+    let word = |value: &&Value| matches!(value, Value::String(_) | Value::Number(_) | Value::Bool(_));
+    let Some(status) = json.pointer(&inquiry.status).filter(word) else {
         return (InquiryOutcome::Nothing, Code::NoStatus);
     };
-    let is_one_of = |texts: &[String]| texts.iter().any(|known| known == status);
+    let is_one_of = |texts: &[String]| texts.iter().any(|known| json::is_text(status, known));
     if is_one_of(&inquiry.status_texts.succeeded) {
         (InquiryOutcome::Succeeded, Code::Succeeded)
     } else if is_one_of(&inquiry.status_texts.pending) {

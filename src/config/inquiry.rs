@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Uri;
+use serde_json::Value;
 
 use crate::channel::{Authorization, Inquiry, StatusTexts};
 use crate::refund::inquiry::Trust;
@@ -154,7 +155,7 @@ fn not_found(section: &Section<'_>, status: &str, status_texts: &StatusTexts) ->
         let mut known =
             status_texts.succeeded.iter().chain(&status_texts.pending).chain(&status_texts.rejected);
         let same = pointer.as_ref().is_some_and(|pointer| pointer.value == status);
-        let twice = same && known.any(|text| *text == equals.value);
+        let twice = same && known.any(|text| is_one_word(text, &equals.value));
         equals.require(source, !twice, || {
             "stands in one of the lists `succeeded`, `pending` and `rejected`, too: a word means one thing"
         });
@@ -176,10 +177,16 @@ fn status_texts(section: &Section<'_>) -> StatusTexts {
     };
     let mut rejected = list("rejected");
     let all = || status_texts.succeeded.iter().chain(&status_texts.pending).chain(&rejected.value);
-    let twice = all().find(|text| all().filter(|other| other == text).count() > 1).cloned();
+    let twice = all().find(|text| all().filter(|other| is_one_word(text, other)).count() > 1).cloned();
     rejected.require(section.source, twice.is_none(), || {
         format!("and the other lists name `{}` twice: a word means one thing", twice.unwrap_or_default())
     });
     status_texts.rejected = rejected.value;
     status_texts
+}
+
+/// Whether no answer can tell one word from the other. The number `1.0` is both `1.0` and `1.00`.
+fn is_one_word(text: &str, other: &str) -> bool {
+    let value = |text| serde_json::from_str::<Value>(text).ok();
+    text == other || value(text).is_some_and(|one| value(other) == Some(one))
 }

@@ -43,6 +43,26 @@ fn read(status: u16, body: &str) -> InquiryOutcome {
 }
 
 #[test]
+fn a_status_that_is_a_number_or_a_truth_value_is_the_text_that_writes_it() {
+    let mut by_number = inquiry("/status");
+    by_number.status_texts.succeeded = vec!["2".to_owned(), "true".to_owned()];
+    for (body, wanted, code) in [
+        (r#"{"status":2}"#, InquiryOutcome::Succeeded, Code::Succeeded),
+        (r#"{"status":"2"}"#, InquiryOutcome::Succeeded, Code::Succeeded),
+        (r#"{"status":true}"#, InquiryOutcome::Succeeded, Code::Succeeded),
+        (r#"{"status":3}"#, InquiryOutcome::Nothing, Code::Unmapped),
+        (r#"{"status":2.0}"#, InquiryOutcome::Nothing, Code::Unmapped),
+        (r#"{"status":null}"#, InquiryOutcome::Nothing, Code::NoStatus),
+        (r#"{"status":[2]}"#, InquiryOutcome::Nothing, Code::NoStatus),
+    ] {
+        let headers = HeaderMap::new();
+        let answer =
+            read_inquiry_answer(&by_number, &[], None, &expected(None), 200, &headers, body.as_bytes());
+        assert_eq!((answer.outcome, answer.code), (wanted, code), "{body}");
+    }
+}
+
+#[test]
 fn only_a_known_status_in_a_200_settles_anything() {
     for (status, body, wanted) in [
         (200, r#"{"status":"succeeded"}"#, InquiryOutcome::Succeeded),

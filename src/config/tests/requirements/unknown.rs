@@ -54,6 +54,9 @@ fn an_inquiry_is_an_address_with_a_key_and_status_texts_that_mean_one_thing() {
         assert!(shown.contains(requirement) && !shown.contains("hunter2"), "{shown}");
     }
     assert!(inquiry("").contains("missing; it is the address"), "{}", inquiry(""));
+    let one_number =
+        inquiry("url = \"https://b/{request_id}\", succeeded = [\"1.0\"], rejected = [\"1.00\"]");
+    assert!(one_number.contains("name `1.0` twice"), "{one_number}");
     for (not_found, requirement) in [
         ("pointer = \"/error\"", "it is the bank's \"not found\""),
         ("equals = \"x\"", "it says where"),
