@@ -44,7 +44,7 @@ impl Recovery {
                 tracing::warn!(
                     channel.name = channel,
                     refunds = late,
-                    "At its rate channel `{channel}` will be too late for {late} refunds, the first at {from:.0}; raise its limits, or cancel refunds before them",
+                    "At its rate channel `{channel}` will be too late for {late} refunds, the first at {from:.0}; agree on a faster limit with the bank, or move or cancel refunds that go before them",
                 );
             } else {
                 tracing::info!(
