@@ -207,7 +207,8 @@ impl Bulk {
                  version {version} if you want it all the same"
             ),
             BulkOutcome::Stays(Stays::SentBefore) if to.is_none() => format!(
-                "it was sent before, and the bank did not execute it; cancel it by POST /v1/refunds/{id}/cancel"
+                "it was sent before, and the bank did not execute it; cancel it by POST /v1/refunds/{id}/cancel: \
+                 its page, /refunds/{id}, shows the command"
             ),
             BulkOutcome::Stays(Stays::SentBefore) => {
                 "it was sent before, so its bank may know its key; it is sent by its own channel alone"

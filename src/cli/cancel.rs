@@ -12,12 +12,13 @@ use crate::store::Canceller;
 
 const AFTER_HELP: &str = "\
 A refund that was sent before, and that the bank provably did not execute, stays. Cancel such a refund by itself: POST \
-/v1/refunds/{id}/cancel. With --channel, the command cancels exactly the refunds that its sums count, except those that a node \
-sends meanwhile. What comes into the channel later stays. Pause the channel first if nothing of it may go out meanwhile. A dry \
-run shows totals for --expect: with them, a later run changes nothing if the channel has other totals by then. A cancelled \
-refund is never sent, and its refund_ref is used up. R-123@7 also names the version of the refund that you saw: a refund with \
-another version stays, such as one that a colleague has moved since. A ref of the command line that is also another refund's id is \
-refused: write it into a file, which names no ids and no versions.
+/v1/refunds/{id}/cancel. Its page on a node, /refunds/{id}, shows the command. With --channel, the command cancels exactly the \
+refunds that its sums count, except those that a node sends meanwhile. What comes into the channel later stays. Pause the \
+channel first if nothing of it may go out meanwhile. A dry run shows totals for --expect: with them, a later run changes \
+nothing if the channel has other totals by then. A cancelled refund is never sent, and its refund_ref is used up. R-123@7 also \
+names the version of the refund that you saw: a refund with another version stays, such as one that a colleague has moved \
+since. A ref of the command line that is also another refund's id is refused: write it into a file, which names no ids and no \
+versions.
 
 Exit codes: 0 all named refunds are cancelled now, or were before; with --channel, all that the sums count; 1 a named refund \
 stays, one of the sums was not cancelled, the totals differ, or the command failed; 2 the command line is wrong.";

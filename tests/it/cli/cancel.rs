@@ -41,7 +41,7 @@ async fn named_refunds_are_cancelled_with_the_author_and_the_reason_in_the_journ
         "2 cancelled, 2 stay, 1 not found",
         "EUR: 2 refunds, 203 in minor units",
         "R-5: it was sent before",
-        "POST /v1/refunds/5/cancel",
+        "POST /v1/refunds/5/cancel: its page, /refunds/5, shows the command",
         "R-6: it is sending, so it may have been sent",
         "R-9: there is no such refund",
     ] {
