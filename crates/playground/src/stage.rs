@@ -138,14 +138,14 @@ impl Stage {
     pub async fn fill_disk(&self) -> anyhow::Result<()> {
         self.each_main_table(
             "create or replace function refundd.full_disk() returns trigger language plpgsql as $$ begin raise disk_full; end $$",
-            "create trigger full_disk before insert or update on {} for each statement execute function refundd.full_disk()",
+            "create or replace trigger full_disk before insert or update on {} for each statement execute function refundd.full_disk()",
         )
         .await
     }
 
     /// Ends what [`Stage::fill_disk`] began.
     pub async fn empty_disk(&self) -> anyhow::Result<()> {
-        self.each_main_table("select", "drop trigger full_disk on {}").await
+        self.each_main_table("select", "drop trigger if exists full_disk on {}").await
     }
 
     /// One transaction for each table, so that none waits for one table while it has locked another.

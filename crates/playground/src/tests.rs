@@ -50,14 +50,25 @@ async fn a_promoted_standby_takes_over_the_address_with_all_that_was_committed()
     server.stop().await.unwrap();
 }
 
+/// Kills the process of a new connection. `None` while the server ends or refuses connections after another crash.
+async fn killed_connection(server: &PrivatePostgres) -> Option<PgConnection> {
+    let mut connection = PgConnection::connect(&server.url("postgres")).await.ok()?;
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut connection).await.ok()?;
+    let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
+    killed.success().then_some(connection)
+}
+
 #[tokio::test]
 async fn a_statement_of_the_owner_waits_for_a_postgres_that_recovers_from_a_crash() {
     let server = PrivatePostgres::start_with(&PostgresOptions::for_tests()).await.unwrap();
     for _ in 0..5 {
-        let mut ended = PgConnection::connect(&server.url("postgres")).await.unwrap();
-        let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut ended).await.unwrap();
-        let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap();
-        assert!(killed.success());
+        let began = Instant::now();
+        let mut ended = loop {
+            if let Some(connection) = killed_connection(&server).await {
+                break connection;
+            }
+            assert!(began.elapsed() < A_WHILE, "no connection could be killed");
+        };
         ended.execute("select pg_sleep(60)").await.unwrap_err();
         server.say("postgres", "create table if not exists kept (n int)").await.unwrap();
     }

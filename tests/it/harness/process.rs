@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use playground::Clock;
@@ -14,6 +15,8 @@ use super::Scratch;
 pub struct NodeProcess {
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
+    /// Reads the log to its end.
+    reader: Option<JoinHandle<()>>,
     file: tempfile::NamedTempFile,
     _hosts: Option<tempfile::NamedTempFile>,
 }
@@ -90,11 +93,11 @@ impl NodeProcess {
             .unwrap();
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        std::thread::spawn({
+        let reader = std::thread::spawn({
             let log = Arc::clone(&log);
             move || lines.map_while(Result::ok).for_each(|line| log.lock().unwrap().push(line))
         });
-        NodeProcess { child, log, file, _hosts: hosts }
+        NodeProcess { child, log, reader: Some(reader), file, _hosts: hosts }
     }
 
     /// Where it serves HTTP, once it does.
@@ -143,15 +146,20 @@ impl NodeProcess {
         }
     }
 
+    /// Blocks until it has ended and its log is whole.
     pub fn wait(&mut self) -> ExitStatus {
         let began = Instant::now();
-        loop {
+        let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
+                break status;
             }
             assert!(began.elapsed() < Duration::from_mins(1), "it does not end: {:#?}", self.log());
             std::thread::park_timeout(Duration::from_millis(10));
+        };
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
         }
+        status
     }
 }
 
