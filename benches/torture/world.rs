@@ -65,6 +65,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.locked()
 }
 
+/// Asks again for up to a minute: a connection may break off although nobody disturbs Postgres any more.
+pub async fn repeated<T, E>(mut ask: impl AsyncFnMut() -> Result<T, E>) -> Result<T, E> {
+    let began = Instant::now();
+    loop {
+        match ask().await {
+            Err(_) if began.elapsed() < Duration::from_mins(1) => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
 impl World {
     /// Starts the servers, the banks and all nodes.
     pub async fn begin(plan: &Plan) -> anyhow::Result<World> {
@@ -342,8 +355,8 @@ impl World {
             tokio::time::sleep(Duration::from_secs(1)).await;
             for channel in CHANNELS {
                 for by in [SuspendedBy::Person, SuspendedBy::Credentials, SuspendedBy::Breaker] {
-                    let done = self.store.release(channel.name, by, "torture", None).await;
-                    done.context("failed to resume a channel")?;
+                    let release = async || self.store.release(channel.name, by, "torture", None).await;
+                    repeated(release).await.context("failed to resume a channel")?;
                 }
             }
         }

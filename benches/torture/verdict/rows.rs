@@ -11,7 +11,7 @@ use sqlx::{Connection, PgConnection};
 use crate::channels::{self, Channel};
 use crate::clock::PostgresClock;
 use crate::test_caller;
-use crate::world::World;
+use crate::world::{World, repeated};
 
 /// A refund's row.
 #[derive(Debug)]
@@ -193,7 +193,7 @@ pub async fn drain(world: &World, patience: Duration) -> anyhow::Result<usize> {
     let (mut fewest, mut fell) = (usize::MAX, Instant::now());
     let mut made_due = Instant::now();
     loop {
-        let unfinished = Rows::unfinished(world).await?;
+        let unfinished = repeated(async || Rows::unfinished(world).await).await?;
         let left = if unfinished.is_empty() {
             let executing = |ledger: &Ledger| ledger.all().iter().filter(|a| a.executing).count();
             world.look(executing).iter().sum()
@@ -208,7 +208,7 @@ pub async fn drain(world: &World, patience: Duration) -> anyhow::Result<usize> {
         }
         if made_due.elapsed() > Duration::from_secs(5) {
             let names: Vec<&str> = unfinished.iter().map(String::as_str).collect();
-            world.ask_now(&names).await?;
+            repeated(async || world.ask_now(&names).await).await?;
             made_due = Instant::now();
             println!("{left:>7} to come to an end");
         }
