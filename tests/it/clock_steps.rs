@@ -66,15 +66,15 @@ async fn ask_now(scratch: &Scratch) {
     scratch.sql("update refundd.refunds set inquire_at = now() where inquire_at is not null").await;
 }
 
-/// A refund that the bank executes ten seconds after it answered 504; it is not found until then.
+/// A refund that the bank executes 20 seconds after it answered 504; it is not found until then.
 async fn executed_late(scratch: &Scratch) {
-    scratch.bank.next("acme", [Step::answers(504, "{}").paying_after(Duration::from_secs(10))]);
+    scratch.bank.next("acme", [Step::answers(504, "{}").paying_after(Duration::from_secs(20))]);
     scratch.insert("acme", "R-", 1).await;
     until("it is unknown", async || scratch.count(State::Unknown).await == 1).await;
 }
 
 async fn is_paid_once(scratch: &Scratch) {
-    assert!(scratch.bank.until(Duration::from_secs(20), |l| l.paid_by_key().len() == 1).await);
+    assert!(scratch.bank.until(Duration::from_secs(40), |l| l.paid_by_key().len() == 1).await);
     ask_now(scratch).await;
     until("it succeeded", async || scratch.count(State::Succeeded).await == 1).await;
     let ledger = scratch.bank.ledger();

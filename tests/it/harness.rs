@@ -23,4 +23,4 @@ pub use process::NodeProcess;
 pub use receiver::Receiver;
 pub use scratch::{Scratch, depth};
 pub use systemd::Systemd;
-pub use wait::{until, within};
+pub use wait::{one_try_succeeds, until, window_lasts, within};

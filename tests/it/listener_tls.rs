@@ -202,8 +202,10 @@ async fn the_names_of_a_checked_certificate_reach_every_request() {
 async fn new_certificates_count_after_sighup_and_bad_ones_never() {
     let (scratch, ours, theirs) = (Scratch::new().await, Issued::new(), Issued::new());
     let own = ours.identity(OURS);
-    let lines = tls(&own, Some(&theirs));
-    let mut node = NodeProcess::spawn_file(&with_http(&scratch, &lines), []);
+    // The open connection carries nothing while the node reads bad files.
+    let file =
+        |callers: &Issued| with_http(&scratch, &(tls(&own, Some(callers)) + "header_timeout = \"1m\"\n"));
+    let mut node = NodeProcess::spawn_file(&file(&theirs), []);
     node.wait_for_line("HTTP on");
     let address: SocketAddr = node.address().unwrap().parse().unwrap();
     let client = ours.client(Some(&theirs.identity(&["shop.internal"])), &[&TLS12, &TLS13]);
@@ -250,7 +252,7 @@ async fn new_certificates_count_after_sighup_and_bad_ones_never() {
 
     // Callers of the old authority are refused once the file names another.
     let others = Issued::new();
-    node.rewrite(&with_http(&scratch, &tls(&own, Some(&others))));
+    node.rewrite(&file(&others));
     node.signal(Signal::HUP);
     until("the old callers are refused", async || call(address, &client, "localhost").await.is_err()).await;
     let client = ours.client(Some(&others.identity(&["shop.internal"])), &[&TLS13]);

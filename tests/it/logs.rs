@@ -186,7 +186,7 @@ async fn an_attempt_never_starts_after_it_finished() {
     let late = "select count(*) from refundd.attempts where started_at > finished_at";
     assert_eq!(scratch.number(late).await, 0);
     // An outcome whose row is locked for a while.
-    scratch.bank.next("acme", [Step::pays().after(Duration::from_millis(300))]);
+    scratch.bank.next("acme", [Step::pays().after(Duration::from_secs(3))]);
     scratch.insert("acme", "S-", 1).await;
     until("it is being sent", async || scratch.count(State::Sending).await == 1).await;
     let mut other = scratch.connect().await;

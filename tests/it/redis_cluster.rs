@@ -160,7 +160,8 @@ async fn a_slot_that_moves_to_a_master_with_another_clock_breaks_no_limit_of_any
     let scratch = load.end(&["fixed_window"]).await;
     let fullest = "select max(n) from (select greatest(count(*), max(ordinal)) as n from refundd.permits
                     where limit_name = 'fixed_window' group by window_start) w";
-    assert_eq!(scratch.number(fullest).await, i64::from(PERMITS));
+    let fullest = scratch.number(fullest).await;
+    assert!((20..=i64::from(PERMITS)).contains(&fullest), "{fullest}");
 }
 
 #[tokio::test]

@@ -2,8 +2,6 @@
 
 mod in_a_browser;
 
-use std::time::Duration;
-
 use playground::bank::Step;
 use refundd::forecast::{FullPace, Quota};
 use refundd::refund::{RefundId, State};
@@ -11,7 +9,7 @@ use serde_json::json;
 
 use crate::decisions::version;
 use crate::dispatch::UNLIMITED;
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{Scratch, TestNode, until, window_lasts};
 
 #[tokio::test]
 async fn a_person_sees_every_attempt_and_settles_many_at_once_over_http() {
@@ -94,14 +92,6 @@ async fn a_deadline_that_cannot_be_kept_is_foretold() {
     assert_eq!(scratch.store.census().await.unwrap()[0].late, None);
 }
 
-/// Waits for midnight in UTC if it comes within two minutes, because the windows of a day begin anew there.
-pub async fn today_lasts_a_while() {
-    let left = 86_400 - jiff::Timestamp::now().as_second().rem_euclid(86_400);
-    if left < 120 {
-        tokio::time::sleep(Duration::from_secs(left.unsigned_abs() + 1)).await;
-    }
-}
-
 /// Saves refunds of `acme` with a due time and a deadline, as SQL.
 async fn save_due(scratch: &Scratch, prefix: &str, count: u32, due: &str, deadline: &str) {
     scratch
@@ -171,7 +161,7 @@ async fn the_leader_warns_of_refunds_for_which_the_quotas_until_their_deadlines_
     let scratch = Scratch::new().await;
     let channels = "[limit.day]\npermits = 10\nper = \"1d\"\n[channel.acme]\n\
                     endpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"day\"]\n";
-    today_lasts_a_while().await;
+    window_lasts(86_400, 120).await;
     let node = TestNode::start(&scratch, "a", channels).await;
     // Ten go today, ten tomorrow, and the others the day after.
     let deadline = "date_trunc('day', now(), 'UTC') + interval '47 hours'";

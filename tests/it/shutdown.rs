@@ -129,7 +129,7 @@ async fn a_stop_asks_systemd_for_the_time_that_its_requests_need() {
 async fn a_contradiction_that_a_stopping_node_finds_last_is_logged() {
     let scratch = Scratch::new().await;
     let pays = Step::answers(200, r#"{"status":"succeeded","id":"B-late"}"#).and_pays();
-    scratch.bank.next("acme", [pays.after(Duration::from_secs(2))]);
+    scratch.bank.next("acme", [pays.after(Duration::from_secs(5))]);
     let mut node = NodeProcess::start(&scratch, "a", &format!("{UNLIMITED}bank_ref = \"/id\"\n"));
     // Nodes read events slowly, and nothing else.
     scratch.sql("alter table refundd.events enable row level security").await;

@@ -12,7 +12,7 @@ use serde_json::json;
 use sqlx::{Connection, Executor};
 
 use crate::harness::node::refund;
-use crate::harness::{Scratch, TestNode, until, within};
+use crate::harness::{Scratch, TestNode, until, window_lasts, within};
 use collector::{Collector, Seen};
 
 const GIVEN: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -93,6 +93,7 @@ async fn a_bad_traceparent_is_ignored_and_its_refund_is_sent() {
 
 #[tokio::test]
 async fn spans_reach_the_collector_under_the_trace_that_the_bank_sees() {
+    window_lasts(3_600, 60).await;
     let scratch = Scratch::new().await;
     scratch.bank.next_for("acme", "R-1", [Step::rejects()]);
     scratch.bank.next_for("acme", "R-2", [Step::answers(503, "{}")]);

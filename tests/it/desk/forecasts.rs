@@ -14,8 +14,7 @@ use refundd::refund::{LimitName, State};
 use serde_json::Value;
 use sqlx::Row;
 
-use crate::harness::{Scratch, TestNode, until, within};
-use crate::review::today_lasts_a_while;
+use crate::harness::{Scratch, TestNode, until, window_lasts, within};
 
 #[tokio::test]
 async fn the_forecast_climbs_as_the_database_does() {
@@ -67,7 +66,7 @@ async fn a_spent_share_makes_the_backlog_wait_for_what_living_nodes_may_send() {
     // One of two nodes lives, so ten may go each day.
     let channels = "[limit.day]\npermits = 20\nper = \"1d\"\nplacement = \"local_share\"\nnodes = 2\n\
                     [channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\nlimits = [\"day\"]\n";
-    today_lasts_a_while().await;
+    window_lasts(86_400, 120).await;
     let node = TestNode::start(&scratch, "a", channels).await;
     scratch.insert("acme", "R-", 35).await;
     let spent = "select count(*) from refundd.permits where limit_name like 'day.share%'";

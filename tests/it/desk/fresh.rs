@@ -5,7 +5,7 @@ use std::time::Duration;
 use refundd::store::Pause;
 use serde_json::{Value, json};
 
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{Scratch, TestNode, until, window_lasts};
 
 /// A limit that keeps refunds waiting.
 const HOURLY: &str = "[limit.acme]\npermits = 1\nper = \"1h\"\n[channel.acme]\nendpoint = \"http://{bank}/acme/refunds\"\n\
@@ -26,6 +26,7 @@ fn fact<'p>(page: &'p str, name: &str) -> &'p str {
 
 #[tokio::test]
 async fn every_answer_right_after_a_pause_or_its_end_agrees_with_it() {
+    window_lasts(3_600, 60).await;
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", HOURLY).await;
     scratch.insert("acme", "R-", 5).await;
@@ -77,6 +78,7 @@ async fn every_answer_right_after_a_pause_or_its_end_agrees_with_it() {
 
 #[tokio::test]
 async fn a_pause_with_an_end_moves_the_forecast_of_older_counts_and_its_end_moves_it_back() {
+    window_lasts(3_600, 60).await;
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", HOURLY).await;
     scratch.insert("acme", "R-", 5).await;
@@ -100,6 +102,7 @@ async fn a_pause_with_an_end_moves_the_forecast_of_older_counts_and_its_end_move
 
 #[tokio::test]
 async fn a_refund_that_was_saved_after_the_count_has_a_forecast_and_no_other_reason() {
+    window_lasts(3_600, 60).await;
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", HOURLY).await;
     scratch.insert("acme", "R-", 1).await;

@@ -17,10 +17,11 @@ use sqlx::{Connection, Executor};
 
 use super::{SECOND, channel};
 use crate::harness::servers::SERVERS;
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{Scratch, TestNode, until, window_lasts};
 
 #[tokio::test]
 async fn other_services_and_refunds_share_one_limit_and_one_ledger() {
+    window_lasts(3_600, 60).await;
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &channel("permits = 5").replace("\"1s\"", "\"1h\"")).await;
     let answer = node.post("/v1/limits/acme/acquire", &json!({ "permits": 2, "caller": "checkout" })).await;
@@ -46,6 +47,7 @@ async fn other_services_and_refunds_share_one_limit_and_one_ledger() {
 
 #[tokio::test]
 async fn a_request_for_permits_is_granted_whole_or_refused_with_the_reason() {
+    window_lasts(3_600, 60).await;
     let scratch = Scratch::new().await;
     let node = TestNode::start(&scratch, "a", &channel("permits = 5").replace("\"1s\"", "\"1h\"")).await;
     assert_eq!(node.post("/v1/limits/acme/acquire", &json!({ "permits": 4 })).await.status, 200);
@@ -75,6 +77,7 @@ const WAITING: &str =
 /// Redis counts each permit before the ledger does.
 #[tokio::test]
 async fn calls_that_fail_while_postgres_is_away_cost_the_window_no_permit() {
+    window_lasts(3_600, 60).await;
     let scratch = Scratch::new().await;
     let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
     let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
@@ -101,6 +104,7 @@ async fn calls_that_fail_while_postgres_is_away_cost_the_window_no_permit() {
 
 #[tokio::test]
 async fn a_call_that_fails_costs_no_permit_either_if_redis_is_away_as_well() {
+    window_lasts(3_600, 60).await;
     let redis = RedisPair::start(&RedisOptions::default(), 1).await.unwrap();
     let scratch = Scratch::with_redis(redis.url(0)).await;
     let node = TestNode::start(&scratch, "a", &channel("permits = 2").replace("\"1s\"", "\"1h\"")).await;
@@ -136,7 +140,7 @@ async fn a_permit_whose_span_ended_while_the_ledger_was_busy_is_given_to_nobody(
     let free = async {
         until("the ledger keeps the call waiting", async || scratch.number(WAITING).await > 0).await;
         // A span is shorter than the second of its window, and this is shorter than a statement waits for a lock.
-        tokio::time::sleep(SECOND * 3 / 2).await;
+        tokio::time::sleep(SECOND * 11 / 10).await;
         lock.execute("rollback").await.unwrap();
     };
     // At the end of a window there is no permit.

@@ -81,8 +81,8 @@ impl Guarded {
     }
 }
 
-/// Waits until the node is away for this reason, and checks what callers are answered.
-async fn is_away(node: &TestNode, reason: &str) {
+/// Waits until the node is away for this reason, and checks what callers are answered. Answers what the node says of it.
+async fn is_away(node: &TestNode, reason: &str) -> String {
     let mut said = String::new();
     let began = std::time::Instant::now();
     while !said.contains(reason) {
@@ -96,6 +96,7 @@ async fn is_away(node: &TestNode, reason: &str) {
     assert!(refused.text.contains("postgres-away") && refused.headers.contains_key("retry-after"));
     until("the metric says so", async || node.get("/metrics").await.text.contains("refundd_postgres_up 0\n"))
         .await;
+    said
 }
 
 /// Waits until the node works, and has it send one refund.
@@ -118,8 +119,7 @@ async fn a_changed_password_or_pg_hba_is_an_outage_that_says_why_and_ends_withou
     works(&scratch, &node, "R-1").await;
     guarded.set_password("second").await;
     guarded.end_connections().await;
-    is_away(&node, "password authentication failed").await;
-    let reason = node.get("/health/ready").await.text;
+    let reason = is_away(&node, "password authentication failed").await;
     assert!(reason.contains("alter role"), "the way out: {reason}");
 
     let (waits, mut waiting) = tokio::sync::mpsc::unbounded_channel();

@@ -45,7 +45,6 @@ async fn answered_under(
     scratch.bank.next("acme", [answer]);
     scratch.insert("acme", "R-", 1).await;
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 1).await);
-    scratch.insert("acme", "S-", 20).await;
     // The first try to write it has failed once the second one waits.
     let mut first = 0;
     until("the node writes the refusal", async || {
@@ -53,6 +52,7 @@ async fn answered_under(
         first > 0
     })
     .await;
+    scratch.insert("acme", "S-", 20).await;
     until("it tries again", async || scratch.number(WRITE_WAITS_SINCE).await > first).await;
     (node, holder)
 }

