@@ -1,6 +1,6 @@
 //! Seals the journal, and logs the heads of its chains.
 //!
-//! A head in the log leaves the machine. So somebody who may change the database cannot make a new chain unnoticed
+//! Where the log is kept out of reach of those who may change the database, they cannot make a new chain unnoticed
 //! (`refundd prove --journal --head`).
 
 use std::time::{Duration, Instant};
