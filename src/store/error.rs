@@ -18,18 +18,18 @@ pub enum StoreError {
     /// A statement failed, or Postgres could not be reached.
     #[error("{doing}")]
     Statement { doing: &'static str, source: sqlx::Error },
-    /// Another role owns the schema, and this role is not a member of the owner. `url` names the owner.
+    /// Another role owns the schema, and this role is not a member of the owner.
     #[error(
-        "migrate the schema: role `{role}` does not own its tables; run `refundd migrate` as `{owner}` or as a member of it: \
-         `REFUNDD_POSTGRES_URL={url} refundd migrate`"
+        "migrate the schema: role `{role}` does not own its tables; run `refundd migrate` as `{owner}` or as a member of it, \
+         as \"Migrating as the owner\" in docs/upgrading.md says"
     )]
-    NotOwner { role: String, owner: String, url: String },
+    NotOwner { role: String, owner: String },
     /// The database has no schema yet, and this role may create none.
     #[error(
-        "migrate the schema: role `{role}` may create no schema in database `{database}`; run `refundd migrate` as `{owner}`, its owner: \
-         `REFUNDD_POSTGRES_URL={url} refundd migrate`"
+        "migrate the schema: role `{role}` may create no schema in database `{database}`; run `refundd migrate` as `{owner}`, its owner, \
+         as \"Migrating as the owner\" in docs/upgrading.md says"
     )]
-    MayNotCreate { role: String, database: String, owner: String, url: String },
+    MayNotCreate { role: String, database: String, owner: String },
     /// Another session has had the lock of migrations for too long.
     #[error(
         "migrate the schema: after {seconds} s {holder}, still has the lock of migrations; if it is another `refundd migrate`, run this one again \

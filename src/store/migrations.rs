@@ -133,7 +133,7 @@ impl Store {
         }
         let mut connection = self.db.make().await.doing("reach Postgres")?;
         alone::wait(&mut connection, patience, |holder| tell(MigrationProgress::WaitsFor(holder))).await?;
-        self.become_owner(&mut connection).await?;
+        Self::become_owner(&mut connection).await?;
         // The other one may have applied some.
         let applied = self.applied().await?;
         let pending: Vec<usize> =
@@ -153,28 +153,19 @@ impl Store {
     }
 
     /// Becomes the owner of the schema's tables, if there are any. The error names who can migrate, and how.
-    async fn become_owner(&self, connection: &mut PgConnection) -> Result<(), StoreError> {
+    async fn become_owner(connection: &mut PgConnection) -> Result<(), StoreError> {
         let row = sqlx::query(OWNER).fetch_one(&mut *connection).await;
         let row = row.doing("ask who owns the schema's tables")?;
         let (role, owner): (String, String) = (row.get("role"), row.get("owner"));
-        let database: String = row.get("database");
-        let options = self.db.options();
-        let socket = options.get_socket().map(|folder| format!("?host={}", folder.display()));
-        let url = format!(
-            "postgres://{owner}@{}:{}/{database}{}",
-            options.get_host(),
-            options.get_port(),
-            socket.unwrap_or_default()
-        );
         if !row.get::<bool, _>("has_tables") {
             return if row.get("may_create") {
                 Ok(())
             } else {
-                Err(StoreError::MayNotCreate { role, database, owner, url })
+                Err(StoreError::MayNotCreate { role, database: row.get("database"), owner })
             };
         }
         if !row.get::<bool, _>("is_member") {
-            return Err(StoreError::NotOwner { role, owner, url });
+            return Err(StoreError::NotOwner { role, owner });
         }
         if role != owner {
             let become_it = format!("set role {}", row.get::<String, _>("quoted"));
