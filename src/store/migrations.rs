@@ -102,7 +102,6 @@ fn unmade(error: MigrateError) -> StoreError {
 fn migrator(migrations: &[(i64, &'static str, &'static str)]) -> Migrator {
     let mut migrator = Migrator::with_migrations(migrations.iter().map(migration).collect());
     migrator.set_ignore_missing(true); // a newer program may have applied later migrations
-    migrator.create_schema("refundd");
     migrator.dangerous_set_table_name(TABLE);
     migrator
 }
@@ -145,7 +144,12 @@ impl Store {
             if CONCURRENT.contains(&one.0) {
                 concurrent::build(&mut connection, &migration(one)).await.doing("build indexes")?;
             } else {
-                migrator(&MIGRATIONS[..=place]).run(&mut connection).await.map_err(unmade)?;
+                let mut migrator = migrator(&MIGRATIONS[..=place]);
+                if applied.is_empty() {
+                    // Never where the schema is: Postgres asks for the right on the database before it looks for the schema.
+                    migrator.create_schema("refundd");
+                }
+                migrator.run(&mut connection).await.map_err(unmade)?;
             }
         }
         connection.close().await.doing("close a connection")?;

@@ -1,7 +1,11 @@
 //! Who may migrate, and what the others are told.
 
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+
 use super::become_a_stranger;
+use crate::chain::owned;
 use crate::harness::Scratch;
+use crate::harness::servers::SERVERS;
 
 #[tokio::test]
 async fn migrate_as_a_role_that_may_not_says_how_to_run_it_as_the_owner() {
@@ -24,4 +28,22 @@ async fn migrate_as_a_role_that_may_not_says_how_to_run_it_as_the_owner() {
     let refused = scratch.store.migrate().await.unwrap_err().to_string();
     let words = "run `refundd migrate` as `refundd` or as a member of it, as \"Migrating as the owner\" in docs/upgrading.md says";
     assert!(refused.contains(words) && !refused.contains("postgres://"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_owner_of_the_schema_migrates_without_the_right_to_create_one() {
+    let scratch = owned().await;
+    let owner = scratch.text("select current_user::text").await;
+    // So is a dump that a superuser restored into a database of its own.
+    let mut superuser = PgConnection::connect(&SERVERS.postgres.url(&scratch.name)).await.unwrap();
+    let revoke = format!("revoke create on database {} from {owner}", scratch.name);
+    superuser.execute(AssertSqlSafe(revoke)).await.unwrap();
+    let error = scratch.sql_error("create schema if not exists refundd").await;
+    assert!(error.to_string().contains("permission denied for database"), "{error}");
+
+    scratch
+        .sql("delete from refundd.migrations where version = (select max(version) from refundd.migrations)")
+        .await;
+    assert!(!scratch.store.schema().await.unwrap().is_enough());
+    assert!(scratch.store.migrate().await.unwrap().is_enough());
 }
