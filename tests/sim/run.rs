@@ -249,6 +249,8 @@ impl World<'_> {
                 || self.settle_inquiry(n).await?
             {}
         }
+        // Such an answer may have shown an ended refund to a person again.
+        while self.decide().await? {}
         if self.rows.values().any(|row| !row.state.is_end()) {
             return broken("nothing is lost", format!("after {rounds} rounds of calm: {:?}", self.rows));
         }
