@@ -195,6 +195,8 @@ async fn the_redis_of_the_containers_has_the_shipped_user_alone() {
     assert_eq!(node.llen::<_, i64>("refundd:{acme}:bucket").await.unwrap(), 0);
     assert!(node.llen::<_, i64>("other").await.is_err());
     assert!(connect("?user=refundd&pass=CHANGE-ME").await.is_err());
+    let users = std::fs::read_to_string(folder.path().join("users.acl")).unwrap();
+    assert!(!users.contains("0123abcd"), "{users}");
     let mut nobody = connect("").await.unwrap();
     assert!(nobody.llen::<_, i64>("refundd:{acme}:bucket").await.is_err());
     server.kill().unwrap();

@@ -1,7 +1,9 @@
 //! What the Redis user of `config/redis.acl` may do. Nodes of every test log in as this user.
 
-use playground::PrivateRedis;
+use std::process::Command;
+
 use playground::bank::Step;
+use playground::{PrivateRedis, find};
 use refundd::refund::State;
 use serde_json::json;
 
@@ -74,4 +76,15 @@ async fn the_shipped_redis_user_may_do_all_that_nodes_do_and_nothing_else() {
     assert_eq!(refused.code(), Some("NOAUTH"), "the user `default` is off: {refused}");
     node.stop().await;
     redis.stop().await.unwrap();
+}
+
+#[test]
+fn no_redis_starts_with_the_shipped_user_before_it_has_a_password() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/config/redis.acl");
+    let mut redis = Command::new("timeout");
+    redis.arg("20").arg(find::redis().unwrap()).args(["--port", "0", "--aclfile", file, "--unixsocket"]);
+    let redis = redis.arg(folder.path().join("redis.sock")).output().unwrap();
+    let said = String::from_utf8_lossy(&redis.stdout);
+    assert!(!redis.status.success() && said.contains("password hash"), "{said}");
 }

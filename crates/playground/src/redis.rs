@@ -28,7 +28,9 @@ use super::{PlaygroundError, find, place};
 
 /// The rights of a node, as they are shipped.
 const NODE: &str = include_str!("../../../config/redis.acl");
-/// The user and the password of a node, as they stand in that file.
+/// What stands there for the hash of the password: no server loads the file with it.
+const NO_HASH: &str = "#CHANGE-ME";
+/// The user and the password of a node.
 const NODE_LOGIN: (&str, &str) = ("refundd", "CHANGE-ME");
 /// The user that may do everything; its password is its name.
 const ADMIN: &str = "admin";
@@ -103,7 +105,8 @@ impl PrivateRedis {
         })
         .await?;
         if !options.open {
-            let all = format!("user default off\nuser {ADMIN} on >{ADMIN} ~* &* +@all\n{NODE}");
+            let node = NODE.replace(NO_HASH, &format!(">{}", NODE_LOGIN.1));
+            let all = format!("user default off\nuser {ADMIN} on >{ADMIN} ~* &* +@all\n{node}");
             std::fs::write(users, all).map_err(|source| PlaygroundError::Reaper { name: "Redis", source })?;
         }
         let open = options.open;
