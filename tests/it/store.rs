@@ -1,5 +1,6 @@
 //! Claims and settling, called directly.
 
+mod elsewhere;
 mod forgotten;
 mod late;
 mod lies;

@@ -96,4 +96,5 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = migrations! {
     88 "0088_lost_refunds_are_events",
     89 "0089_a_conflict_warns_of_paying_twice",
     90 "0090_a_late_inquiry_tells_of_two_payments",
+    91 "0091_late_answers_name_their_channel",
 };

@@ -199,6 +199,13 @@ async fn two_sends_of_which_one_is_unknown_are_an_event_in_either_order() {
 }
 
 #[tokio::test]
+async fn a_mixed_up_answer_to_a_lost_send_is_an_event_while_the_next_send_is_open() {
+    let (scratch, lost, _) = lost_and_next().await;
+    write_late(&scratch, settled(&lost, Outcome::Review)).await;
+    assert_eq!(scratch.text(EVENTS).await, "sending");
+}
+
+#[tokio::test]
 async fn a_refund_goes_to_a_person_also_if_the_next_claim_is_over_before_the_line_of_the_lost_one() {
     for (outcome, state) in [(Outcome::NotExecuted, State::Ready), (Outcome::Rejected, State::Failed)] {
         let (scratch, lost, next) = lost_and_next().await;
