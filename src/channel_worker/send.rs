@@ -126,13 +126,14 @@ impl SendAttempt {
         waits.note(&channel.name, self.refund.id, &sent.answer.outcome, started);
         let alone = match sent.answer.outcome {
             Outcome::SlowDown { .. } if !send.keeps_place() => {
-                waits.refused_alone(&channel.name, self.refund.id)
+                let (id, asked) = (self.refund.id, settlement.wait);
+                waits.refused_alone(&channel.name, id, &channel.retry, asked, Instant::now())
             }
             _ => None,
         };
-        if let Some(times) = alone {
-            settlement.wait = channel.retry.wait_alone(settlement.wait, times);
-            report_alone(self.refund.id, channel, times, settlement.wait);
+        if let Some((times, wait)) = alone {
+            settlement.wait = wait;
+            report_alone(self.refund.id, channel, times, wait);
         }
         let refusal = match sent.answer.outcome {
             // The bank goes on with others, so it means this refund, which waits alone.

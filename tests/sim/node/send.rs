@@ -161,11 +161,13 @@ impl World<'_> {
         let instant = self.stage.clock.instant();
         waits.note(&name, send.refund.id, &answer.outcome, instant.checked_sub(age).unwrap_or(instant));
         let alone = match answer.outcome {
-            Outcome::SlowDown { .. } if !sending.keeps_place() => waits.refused_alone(&name, send.refund.id),
+            Outcome::SlowDown { .. } if !sending.keeps_place() => {
+                waits.refused_alone(&name, send.refund.id, &channel.retry, settlement.wait, instant)
+            }
             _ => None,
         };
-        if let Some(times) = alone {
-            settlement.wait = channel.retry.wait_alone(settlement.wait, times);
+        if let Some((_, wait)) = alone {
+            settlement.wait = wait;
         }
         match answer.outcome {
             Outcome::SlowDown { .. } if alone.is_some() => {}
