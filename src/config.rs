@@ -219,8 +219,15 @@ impl Config {
         }));
         warnings.extend(limit::warnings(&self.limits, self.redis.clock_tolerance, &self.callers));
         warnings.extend(review::warnings(&self.callers, self.channels.keys()));
+        warnings.extend(self.recovery.warning().filter(|_| self.counts_spans()));
         warnings.extend(self.channels.values().filter_map(|channel| breaker::warning(channel)));
         warnings
+    }
+
+    /// Whether a claim may count the permits of a span. It then locks the tables of all days of permits.
+    #[must_use]
+    pub fn counts_spans(&self) -> bool {
+        self.limits.values().any(|limit| !limit.rule.algorithm.is_numbered())
     }
 
     /// The limits that neither a channel, nor an inquiry, nor a caller names.

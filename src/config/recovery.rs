@@ -27,6 +27,9 @@ pub(super) struct Longest {
 impl RecoverySection {
     pub(super) const KEYS: &'static [&'static str] = &["keep_permits", "keep_attempts", "keep_events"];
     pub(super) const KEEP_PERMITS: Duration = Duration::from_hours(7 * 24);
+    /// The claims of five nodes with 10 connections each can lock so many days at once with Postgres's own settings: 64 tables (two days
+    /// ahead, today, and one for other days are among them) x 2 locks x 50 are 64 x 100. The longest window needs 32 days.
+    const MANY_PERMITS: Duration = Duration::from_hours(60 * 24);
     /// How much longer than the longest window permits stay.
     const SPARE: Duration = Duration::from_hours(1);
     /// The least `keep_attempts`: longer than refundd inquires about a refund, and longer than a bank takes to ask
@@ -55,6 +58,19 @@ impl RecoverySection {
             keep_attempts: attempts.map(|keep| keep.value),
             keep_events: events.map(|keep| keep.value),
         }
+    }
+
+    /// For a file with a limit whose claims count spans.
+    pub(super) fn warning(&self) -> Option<String> {
+        (self.keep_permits > Self::MANY_PERMITS).then(|| {
+            let (keep, most) = (say(self.keep_permits), say(Self::MANY_PERMITS));
+            format!(
+                "`recovery.keep_permits` is {keep}. Each day is a table, and a claim under a limit that is not a `fixed_window` locks the tables \
+                 and indexes of all days. Above {most} the first claims of a connection are slow, and Postgres may run out of locks. No refund \
+                 needs old permits: only `refundd prove` reads them, to show that a limit was held. Save its reports, or export the permits \
+                 themselves (docs/evidence.md), and set `recovery.keep_permits` to {most} or less"
+            )
+        })
     }
 }
 
