@@ -1,10 +1,10 @@
-//! Pauses with an end, while Postgres's clock is set forward and corrected.
+//! Pauses with an end, while Postgres's clock is set forward and corrected, and coolings, while it is set back.
 
 use std::time::{Duration, Instant};
 
 use refundd::limiter::{Counted, Permit, PermitNumber, Span};
-use refundd::refund::LimitName;
-use refundd::store::{ClockWitness, Pause, Seen, Spent, Store};
+use refundd::refund::{ChannelName, LimitName};
+use refundd::store::{ClockWitness, Pause, Refusal, Seen, Spent, Store};
 
 use super::{clocked, step};
 use crate::harness::anywhere::{RULE, add_address, add_limit, claim_of, unlimited};
@@ -89,4 +89,36 @@ async fn a_pause_that_is_over_is_over_although_postgres_was_set_forward() {
     assert!(store.watch_clock("a#1", None, false).await.unwrap().is_some());
     store.end_pauses().await.unwrap();
     assert_eq!(scratch.number("select count(*) from refundd.channels where paused_at is null").await, 1);
+}
+
+#[tokio::test]
+async fn a_cooling_does_not_last_longer_because_postgres_was_set_back() {
+    let (postgres, scratch) = clocked("coolings").await;
+    scratch.publish("acme").await;
+    add_address(&scratch, "acme").await;
+    scratch.insert("acme", "R-", 1).await;
+    let store = scratch.store.clone().witnessed_by(ClockWitness::default());
+    let watch = async || store.watch_clock("a#1", None, false).await.unwrap();
+    assert_eq!(watch().await, None);
+    let refusal = Refusal {
+        named: Some(Duration::from_hours(1)),
+        reason: "HTTP 429",
+        slow: true,
+        spacing: Some(Duration::from_secs(1)),
+        step: Some(Duration::from_secs(1)),
+        cool_down: Duration::from_mins(1),
+        age: Duration::ZERO,
+    };
+    assert!(store.refused(&ChannelName::new("acme").unwrap(), &refusal).await.unwrap().is_some());
+    step(&postgres, -86400);
+    assert!(watch().await.is_some());
+    let left = store.suspensions_of(Some("acme")).await.unwrap()[0].left.unwrap();
+    assert!(left > Duration::from_mins(55) && left < Duration::from_mins(65), "{left:?}");
+    let climbs_then = "select count(*) from refundd.channels where slow_since = cool_until";
+    assert_eq!(scratch.number(climbs_then).await, 1);
+    scratch.sql("update refundd.channels set cool_until = now() - interval '1 second'").await;
+    step(&postgres, -3600);
+    assert!(watch().await.is_some());
+    let claimed = store.claim_among(&claim_of("a", &[unlimited(1)]), &[]).await.unwrap();
+    assert!(!claimed.is_suspended, "a cooling that was over does not go on");
 }
