@@ -1,5 +1,5 @@
 //! How long this machine has slept since it was started. [`Instant`](std::time::Instant) stands still meanwhile, so a lease, a
-//! deadline or a permit's span that a node measures with it would seem to last longer.
+//! deadline, a permit's span or a token's life that a node measures with it would seem to last longer.
 //!
 //! A virtual machine that its host stopped does not know it: there both clocks stand still.
 

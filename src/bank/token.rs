@@ -41,6 +41,8 @@ pub struct BankToken {
     renew_at: Instant,
     /// From this moment on the token is not used.
     ends_at: Instant,
+    /// This machine's sleep when the token was asked for. Afterwards nobody here knows how much of its life is left.
+    slept: Slept,
     /// The bank has answered a request under the token with something other than 401.
     was_taken: AtomicBool,
 }
@@ -173,7 +175,8 @@ impl Tokens {
     }
 
     fn present(&self, until: Instant) -> Option<Arc<BankToken>> {
-        self.state().token.clone().filter(|token| until.max(Instant::now()) < token.ends_at)
+        let token = self.state().token.clone();
+        token.filter(|token| until.max(Instant::now()) < token.ends_at && !token.slept.has_slept_since())
     }
 
     async fn ask(&self, until: Instant) -> Result<Arc<BankToken>, Unreachable> {
@@ -211,7 +214,7 @@ impl Tokens {
 
     /// Makes one request for a token. The caller has locked `asking`.
     async fn request(&self) -> Result<Arc<BankToken>, Unreachable> {
-        let requested = Instant::now();
+        let (requested, slept) = (Instant::now(), Slept::now());
         let answered = self.call().await;
         let mut state = self.state();
         match answered {
@@ -223,6 +226,7 @@ impl Tokens {
                     number: state.count,
                     renew_at: requested + life * 3 / 4,
                     ends_at: requested + life.saturating_sub(Self::MARGIN.min(life / 5)),
+                    slept,
                     was_taken: AtomicBool::new(false),
                 });
                 state.token = Some(Arc::clone(&token));

@@ -122,3 +122,18 @@ async fn a_401_replaces_an_accepted_token_once_a_minute_and_no_new_one() {
     assert_eq!(tokens.answered(&third, 422), None);
     assert_eq!(tokens.answered(&third, 401), Some(RefusedToken::Useless), "within a minute");
 }
+
+/// [`Instant`]s stand still meanwhile, so the token may be over although it seems to be new.
+#[tokio::test]
+async fn a_token_from_before_the_machine_slept_is_not_used() {
+    let (tokens, requests) =
+        tokens("200 OK", r#"{"access_token":"t","token_type":"Bearer","expires_in":300}"#).await;
+    let token = tokens.good_until(Instant::now()).await.unwrap();
+    let (header, was_taken) = (token.header.clone(), AtomicBool::new(false));
+    let before_a_sleep = BankToken { header, was_taken, slept: Slept::a_second_ago(), ..*token };
+    tokens.state().token = Some(Arc::new(before_a_sleep));
+    for _ in 0..2 {
+        assert_eq!(tokens.good_until(Instant::now()).await.unwrap().number, 2);
+    }
+    assert_eq!(requests.load(Ordering::Relaxed), 2);
+}
