@@ -32,11 +32,21 @@ pub struct Checkup {
     pub followers: i64,
     /// The most connections that roles like this one may have together.
     pub most_connections: i64,
+    /// Tables of the ledger of permits: one for each day, and one for other days.
+    pub permit_tables: i64,
 }
 
 /// The settings on which promises rest.
-const SETTINGS: &[&str] =
-    &["fsync", "full_page_writes", "zero_damaged_pages", "synchronous_standby_names", "autovacuum"];
+const SETTINGS: &[&str] = &[
+    "fsync",
+    "full_page_writes",
+    "zero_damaged_pages",
+    "synchronous_standby_names",
+    "autovacuum",
+    "max_locks_per_transaction",
+    "max_connections",
+    "max_prepared_transactions",
+];
 
 const CHECKUP: &str = "
     select (extract(epoch from clock_timestamp()) * 1000000)::bigint as clock_us,
@@ -56,7 +66,9 @@ const CHECKUP: &str = "
                  - coalesce(current_setting('reserved_connections', true)::bigint, 0)),
                 ((select r.rolconnlimit from pg_roles r where r.rolname = current_user)),
                 ((select d.datconnlimit from pg_database d where d.datname = current_database()))) bound (n)
-             where bound.n >= 0) as most_connections";
+             where bound.n >= 0) as most_connections,
+           (select count(*) from pg_inherits i join pg_class c on c.oid = i.inhparent
+             where c.relnamespace = to_regnamespace('refundd') and c.relname = 'permits') as permit_tables";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[("checkup", CHECKUP)];
 
@@ -78,6 +90,7 @@ impl Store {
             sleeping_triggers: row.get("sleeping_triggers"),
             followers: row.get("followers"),
             most_connections: row.get("most_connections"),
+            permit_tables: row.get("permit_tables"),
         })
     }
 

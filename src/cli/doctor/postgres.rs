@@ -1,5 +1,6 @@
 //! Checks Postgres: the way to it, its settings, the schema, and the rights of the node's role.
 
+mod locks;
 mod tls;
 
 use std::time::Duration;
@@ -49,7 +50,10 @@ pub(super) async fn findings(
             let (us, at) = checkup.clock;
             clock.push(ClockSample { name: "Postgres".to_owned(), us, at });
             findings.extend(settings(&checkup));
-            findings.push(connections(config, &store, &checkup).await);
+            let nodes = living_nodes(&store).await;
+            let connections = nodes.saturating_mul(i64::from(config.postgres.connections));
+            findings.push(enough_connections(config, nodes, connections, &checkup));
+            findings.extend(locks::finding(config, connections, &checkup));
         }
         Err(error) => findings.push(unread(SETTINGS, &error)),
     }
@@ -150,11 +154,14 @@ fn settings(checkup: &Checkup) -> Vec<Finding> {
     findings
 }
 
-/// Whether all nodes get their connections.
-async fn connections(config: &Config, store: &Store, checkup: &Checkup) -> Finding {
+/// How many nodes live; one where none does.
+async fn living_nodes(store: &Store) -> i64 {
     let nodes = store.nodes().await.unwrap_or_default().iter().filter(|node| node.lives).count().max(1);
-    let needed =
-        i64::try_from(nodes).unwrap_or(i64::MAX).saturating_mul(i64::from(config.postgres.connections));
+    i64::try_from(nodes).unwrap_or(i64::MAX)
+}
+
+/// Whether all nodes get their connections.
+fn enough_connections(config: &Config, nodes: i64, needed: i64, checkup: &Checkup) -> Finding {
     let most = checkup.most_connections;
     let found = format!(
         "{needed} connections are needed (nodes: {nodes}, `[postgres] connections` = {}), and this role may have {most}",
@@ -270,6 +277,7 @@ mod tests {
             sleeping_triggers: Vec::new(),
             followers,
             most_connections: 100,
+            permit_tables: 0,
         })
     }
 }
