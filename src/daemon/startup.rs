@@ -27,14 +27,17 @@ pub(super) async fn join(node: &Node, kind: BucketKind) -> anyhow::Result<()> {
         status_report: Some(&NodeReport::default()),
         settings: None,
     };
-    // A killed node counts as living for four seconds.
+    // A killed node counts as living for four seconds. A living node whose row is ahead of Postgres's clock writes it
+    // again meanwhile.
     let patience = Instant::now() + Duration::from_secs(6);
     loop {
-        let Some(other) = node.store.heartbeat(&liveness).await?.incompatible else {
+        let peers = node.store.heartbeat(&liveness).await?;
+        let is_over = Instant::now() >= patience;
+        let Some(other) = peers.incompatible.or(peers.incompatible_ahead.filter(|_| !is_over)) else {
             node.note_heartbeat();
             return Ok(());
         };
-        if Instant::now() >= patience {
+        if is_over {
             let _ = node.store.leave(&node.name).await;
             bail!(
                 "[bucket] kind = \"{}\": node {other} runs on this database, and a bucket in memory cannot be shared; \

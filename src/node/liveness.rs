@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-/// How long after its heartbeat a node counts as living: as in `heartbeat.sql`.
+/// How long after its heartbeat a node counts as living, and how far its row may be ahead of Postgres's clock: as in
+/// `heartbeat.sql`.
 pub const LIVES: Duration = Duration::from_secs(4);
 
 /// A heartbeat that comes so long after the last one is late. It is less than the life of a row: the row of another node may

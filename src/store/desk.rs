@@ -61,7 +61,7 @@ pub struct NodeRow {
     pub config_digest: String,
     pub started_at: Option<Timestamp>,
     pub seen_at: Option<Timestamp>,
-    /// Whether its last heartbeat is younger than 4 s.
+    /// Whether its last heartbeat is within 4 s of Postgres's clock.
     pub lives: bool,
     /// Why Redis does not answer it or refuses.
     pub redis_trouble: Option<String>,
@@ -131,15 +131,16 @@ const NODES: &str = "
     select split_part(node, '#', 1) as name, version, bucket, cardinality(channels) as channels, config_digest,
            (extract(epoch from started_at) * 1000000)::bigint as started_us,
            (extract(epoch from seen_at) * 1000000)::bigint as seen_us,
-           seen_at > now() - interval '4 seconds' as lives, standing ->> 'redis' as redis_trouble
-      from refundd.nodes order by seen_at > now() - interval '4 seconds' desc, nullif(started_at, seen_at) nulls last, node";
+           seen_at between now() - interval '4 seconds' and now() + interval '4 seconds' as lives, standing ->> 'redis' as redis_trouble
+      from refundd.nodes
+     order by seen_at between now() - interval '4 seconds' and now() + interval '4 seconds' desc, nullif(started_at, seen_at) nulls last, node";
 
 // A newer node may report its banks in another form than an object.
 const BANKS: &str = "
     select split_part(n.node, '#', 1) as node, b.key as channel, b.value as report
       from refundd.nodes n
      cross join jsonb_each(case when jsonb_typeof(n.standing -> 'banks') = 'object' then n.standing -> 'banks' else '{}' end) b
-     where n.seen_at > now() - interval '4 seconds'
+     where n.seen_at between now() - interval '4 seconds' and now() + interval '4 seconds'
        and (b.key = $1 or ($1::text is null
             and b.value ?| array['unreachable', 'unreachable_to_ask', 'blocked', 'permits_lapse', 'lateness_too_small']))
      order by b.key, n.started_at, n.node";

@@ -3,6 +3,7 @@
 //! A node that is taken for dead keeps its leases: only recovery ends them.
 
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::connections::{Ask, Run};
 use super::named::{Statement, bind, column, statement};
@@ -36,22 +37,30 @@ const LEASES: &str = "
 
 const STATUS_REPORTS: &str = "
     select split_part(node, '#', 1) as node, standing::text as standing from refundd.nodes
-     where seen_at > now() - interval '4 seconds' and standing <> '{}' order by node";
+     where seen_at between now() - interval '4 seconds' and now() + interval '4 seconds' and standing <> '{}' order by node";
 
 const SETTINGS: &str = "
     select split_part(node, '#', 1) as node, settings::text as settings from refundd.nodes
-     where seen_at > now() - interval '4 seconds' and settings <> '{}' order by started_at, node";
+     where seen_at between now() - interval '4 seconds' and now() + interval '4 seconds' and settings <> '{}'
+     order by started_at, node";
 
 // As long as in the census.
 const IS_RUN: &str = "
     select exists (select from refundd.nodes
-                    where seen_at > now() - interval '10 seconds' and ($1::text is null or $1 = any(channels)))";
+                    where seen_at between now() - interval '10 seconds' and now() + interval '4 seconds'
+                      and ($1::text is null or $1 = any(channels)))";
+
+// A row ahead of the clock would grow old only after the time of the step. Its node may live and not have written it since. So the
+// row is not deleted at once: the node's channels would be retired.
+const DATE_BACK: &str = "
+    update refundd.nodes set seen_at = now() - interval '10 seconds' where seen_at > now() + interval '4 seconds'";
 
 const DELETE_DEAD: &str = "delete from refundd.nodes where seen_at < now() - interval '1 minute'";
 const LEAVE: &str = "delete from refundd.nodes where node = $1";
 
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("heartbeat", HEARTBEAT.sql),
+    ("date_back", DATE_BACK),
     ("delete_dead", DELETE_DEAD),
     ("leave", LEAVE),
     ("leases", LEASES),
@@ -73,6 +82,9 @@ pub struct Peers {
     pub others: usize,
     /// A node beside which this node cannot work, because one of the two has its buckets in memory.
     pub incompatible: Option<String>,
+    /// Such a node whose row is ahead of Postgres's clock. Either it died before the clock was set back, or it lives
+    /// and writes its row again within a second.
+    pub incompatible_ahead: Option<String>,
 }
 
 impl Store {
@@ -90,6 +102,11 @@ impl Store {
             settings: liveness.settings.map(ToString::to_string),
         );
         let rows = query.all(&self.db).await.doing("write this node's heartbeat")?;
+        let (ahead, rows): (Vec<PgRow>, Vec<PgRow>) = rows.into_iter().partition(|row| row.get("is_ahead"));
+        let cannot_share = |row: &PgRow| {
+            let kinds = [Some(liveness.bucket), BucketKind::named(row.get("bucket"))];
+            kinds.contains(&Some(BucketKind::Memory))
+        };
         // Older nodes, and nodes that have joined already whatever their age: a node that cannot reach Redis looks
         // younger than it is.
         let at =
@@ -98,13 +115,8 @@ impl Store {
             row.get::<&str, _>("node") != liveness.node
                 && (*place < at || !row.get::<&str, _>("config_digest").is_empty())
         });
-        let incompatible = relevant
-            .map(|(_, row)| row)
-            .find(|row| {
-                let kinds = [Some(liveness.bucket), BucketKind::named(row.get("bucket"))];
-                kinds.contains(&Some(BucketKind::Memory))
-            })
-            .map(|row| row.get("node"));
+        let incompatible =
+            relevant.map(|(_, row)| row).find(|row| cannot_share(row)).map(|row| row.get("node"));
         let others = || rows.iter().filter(|r| r.get::<&str, _>("node") != liveness.node);
         Ok(Peers {
             // The first heartbeat of a node does not see the node's own row yet.
@@ -120,11 +132,14 @@ impl Store {
                 .map(|r| r.get("node"))
                 .collect(),
             incompatible,
+            incompatible_ahead: ahead.iter().find(|row| cannot_share(row)).map(|row| row.get("node")),
         })
     }
 
-    /// Deletes the rows of nodes without a heartbeat for a minute.
+    /// Deletes the rows of nodes without a heartbeat for a minute. A row ahead of Postgres's clock counts as 10 s old
+    /// from now on.
     pub async fn delete_dead_nodes(&self) -> Result<(), StoreError> {
+        sqlx::query(DATE_BACK).run(&self.db).await.doing("date rows of nodes back")?;
         sqlx::query(DELETE_DEAD).run(&self.db).await.doing("delete the rows of dead nodes")?;
         Ok(())
     }
@@ -158,5 +173,25 @@ impl Store {
     pub async fn leave(&self, node: &str) -> Result<(), StoreError> {
         sqlx::query(LEAVE).bind(node).run(&self.db).await.doing("delete this node's row")?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::store::statements;
+
+    #[test]
+    fn every_statement_that_asks_which_nodes_live_leaves_out_rows_ahead_of_the_clock() {
+        let mut asking = 0;
+        for (name, sql) in statements() {
+            // `refundd.limit_shares` has a column of this name, too.
+            if !sql.contains("refundd.nodes") || !sql.contains("seen_at") {
+                continue;
+            }
+            let is_bounded = sql.contains("now() + interval '4 seconds'");
+            assert!(is_bounded || name == "delete_dead", "statement `{name}`: {sql}");
+            asking += 1;
+        }
+        assert!(asking > 8, "{asking}");
     }
 }

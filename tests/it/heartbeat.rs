@@ -7,11 +7,13 @@ use refundd::bucket::BucketKind;
 use refundd::heartbeat::Heartbeat;
 use refundd::metrics::Metrics;
 use refundd::node::Node;
+use refundd::refund::State;
 use refundd::store::Liveness;
 use sqlx::{Connection, Executor};
 use tokio::task::JoinHandle;
 
-use crate::harness::{Scratch, until};
+use crate::dispatch::UNLIMITED;
+use crate::harness::{Scratch, TestNode, until};
 
 /// Each of these nodes writes a heartbeat, which says whether Redis is away. Answers the nodes that believe they lead.
 async fn leading(scratch: &Scratch, nodes: [(&'static str, bool); 3]) -> Vec<&'static str> {
@@ -58,6 +60,28 @@ async fn one_node_leads_while_all_have_lost_redis_and_none_of_them_beside_a_node
     let back = leading(&scratch, [("c#1", false), ("b#1", false), ("a#1", true)]).await;
     assert_eq!(back, ["b#1"], "a node that has Redis again does not take the lead");
     assert_eq!(in_order(&scratch).await, ["b", "c", "a"]);
+}
+
+/// It died while Postgres's clock was ahead.
+#[tokio::test]
+async fn a_dead_node_whose_row_is_ahead_of_the_clock_does_not_lead_and_does_not_live() {
+    let scratch = Scratch::new().await;
+    scratch
+        .sql("insert into refundd.nodes (node, version, channels, config_digest, started_at, seen_at)
+              values ('dead#1', '0', '{acme,globex}', 'd', now() - interval '1 day', now() + interval '1 hour')")
+        .await;
+    let node = TestNode::start(&scratch, "a", UNLIMITED).await;
+    // The due poller of the leading node finds what nobody announced.
+    scratch.insert("acme", "R-", 1).await;
+    until("the refund is sent", async || scratch.count(State::Succeeded).await == 1).await;
+    let nodes = scratch.store.nodes().await.unwrap();
+    let living: Vec<_> = nodes.iter().map(|node| (node.name.as_str(), node.lives)).collect();
+    assert_eq!(living, [("a", true), ("dead", false)]);
+    assert!(scratch.store.is_run(Some("acme")).await.unwrap());
+    assert!(!scratch.store.is_run(Some("globex")).await.unwrap());
+    let census = scratch.store.census().await.unwrap();
+    assert!(!census[0].run_by.iter().any(|node| node.starts_with("dead")), "{census:?}");
+    node.stop().await;
 }
 
 const LOOKS_DEAD: &str = "4 seconds";

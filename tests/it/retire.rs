@@ -34,23 +34,49 @@ async fn a_node_that_was_taken_for_dead_brings_its_channels_back() {
     node.stop().await;
 }
 
-#[tokio::test]
-async fn a_leading_node_that_was_cut_off_takes_no_node_for_dead_until_it_could_read_new_heartbeats() {
-    let scratch = Scratch::new().await;
+/// The housekeeping of node `a`. Node `b` alone runs the channel, and its last heartbeat was then.
+async fn housekeeping_beside(scratch: &Scratch, seen_at: &str) -> Recovery {
     scratch.publish("acme").await;
-    // All nodes were cut off from Postgres for two minutes; this one is the first to be back.
     scratch.sql("update refundd.channels set published_at = now() - interval '1 hour'").await;
     scratch
-        .sql("insert into refundd.nodes (node, version, channels, config_digest, seen_at) values ('b#1', '0', '{acme}', 'd', now() - interval '2 minutes')")
+        .sql(&format!(
+            "insert into refundd.nodes (node, version, channels, config_digest, seen_at) values ('b#1', '0', '{{acme}}', 'd', {seen_at})"
+        ))
         .await;
     let node = Node::new("a", scratch.store.clone(), scratch.bucket(), Arc::new(Metrics::default()));
     let keep = Keep { permits: Duration::from_hours(168), attempts: None, events: None };
-    let mut recovery = Recovery::new(node, WakeUps::of_sends(100), keep);
-    let judged = "select (select count(*) from refundd.nodes) * 10 + count(*) from refundd.channels where retired_at is null";
+    Recovery::new(node, WakeUps::of_sends(100), keep)
+}
+
+/// Ten for each node with a row, and one for each channel that is not retired.
+const JUDGED: &str = "select (select count(*) from refundd.nodes) * 10 + count(*) from refundd.channels where retired_at is null";
+
+#[tokio::test]
+async fn a_leading_node_that_was_cut_off_takes_no_node_for_dead_until_it_could_read_new_heartbeats() {
+    let scratch = Scratch::new().await;
+    // All nodes were cut off from Postgres for two minutes; this one is the first to be back.
+    let mut recovery = housekeeping_beside(&scratch, "now() - interval '2 minutes'").await;
     recovery.keep_house(Duration::from_secs(1)).await.unwrap();
-    assert_eq!(scratch.number(judged).await, 11, "nothing is judged by a leader that is just back");
+    assert_eq!(scratch.number(JUDGED).await, 11, "nothing is judged by a leader that is just back");
     recovery.keep_house(Duration::from_mins(1)).await.unwrap();
-    assert_eq!(scratch.number(judged).await, 0, "what is really gone is retired");
+    assert_eq!(scratch.number(JUDGED).await, 0, "what is really gone is retired");
+}
+
+/// Postgres's clock was set back. The other node died before that, or it has not written its row since.
+#[tokio::test]
+async fn a_node_whose_row_is_ahead_of_the_clock_is_forgotten_unless_it_writes_the_row_again() {
+    let scratch = Scratch::new().await;
+    let mut recovery = housekeeping_beside(&scratch, "now() + interval '1 hour'").await;
+    let led_for = Duration::from_mins(1);
+    recovery.keep_house(led_for).await.unwrap();
+    assert_eq!(scratch.number(JUDGED).await, 11, "it has time to write its row again");
+    let dead = "select count(*) from refundd.nodes where seen_at < now() - interval '4 seconds'";
+    assert_eq!(scratch.number(dead).await, 1, "and counts as dead meanwhile");
+    scratch.sql("update refundd.nodes set seen_at = seen_at - interval '1 minute'").await;
+    recovery.keep_house(led_for).await.unwrap();
+    assert_eq!(scratch.number(JUDGED).await, 0, "it did not");
+    let why = scratch.text("select reason from refundd.events where kind = 'node_left'").await;
+    assert_eq!(why, "it was not seen any more");
 }
 
 /// People still find what became of its refunds.

@@ -5,7 +5,7 @@
         -- Reads each node's channels once, and not again for each channel.
         select run.channel, array_agg(n.node order by n.node) as nodes
           from refundd.nodes n, unnest(n.channels) as run (channel)
-         where n.seen_at > now() - interval '10 seconds' group by run.channel
+         where n.seen_at between now() - interval '10 seconds' and now() + interval '4 seconds' group by run.channel
     ), sent as (
         select channel, count(*) as n, bool_and(outcome = 'not_executed') as is_refused,
                count(*) filter (where outcome in ('succeeded', 'accepted')) as accepted,

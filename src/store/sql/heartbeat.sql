@@ -1,4 +1,5 @@
--- heartbeat: writes this node's liveness row, and answers the living nodes, the oldest first, and which of them leads.
+-- heartbeat: writes this node's liveness row, and answers the living nodes, the oldest first, and which of them leads. It also answers
+-- the nodes whose rows are ahead of the clock.
 -- :channels        what it runs, null to leave the row's channels and digest as they are
 -- :status_report   of its channels, null to leave the row's report as it is
 -- :settings        the other sections of its file that a reload takes over, null to leave those of the row
@@ -20,10 +21,14 @@
     )
     -- The oldest node with Redis leads. If all have lost Redis, the first by name leads: ages change with each heartbeat then.
     -- The statement reads this node's row from before this heartbeat, so whether it has Redis comes from the parameter.
-    select node, config_digest, bucket,
-           row_number() over (
-               order by case when node <> :node then nullif(started_at, seen_at) when not :redis_is_away then started_at end nulls last, node
+    select node, config_digest, bucket, is_ahead,
+           not is_ahead and row_number() over (
+               order by is_ahead, case when node <> :node then nullif(started_at, seen_at) when not :redis_is_away then started_at end nulls last, node
            ) = 1 as leads
-      from refundd.nodes
-     where seen_at > now() - interval '4 seconds' and node <> :node or node = :node
+      from (
+          -- The clock was set back. This node died before that, or it lives and writes its row again within a second.
+          select n.*, n.node <> :node and n.seen_at > now() + interval '4 seconds' as is_ahead
+            from refundd.nodes n
+           where n.seen_at > now() - interval '4 seconds' or n.node = :node
+      ) known
      order by started_at, node

@@ -4,7 +4,7 @@
     with living as (
         select run.channel, count(*) as nodes
           from refundd.nodes n, unnest(n.channels) as run (channel)
-         where n.seen_at > now() - interval '10 seconds' group by run.channel
+         where n.seen_at between now() - interval '10 seconds' and now() + interval '4 seconds' group by run.channel
     )
     select c.channel, (extract(epoch from now()) * 1000000)::bigint as now_us,
            array(select l ->> 'name' from jsonb_array_elements(case when jsonb_typeof(c.settings -> 'limits') = 'array' then c.settings -> 'limits' end) l

@@ -1,6 +1,6 @@
 //! Limits that nodes count in their own memory: a single node without Redis, and nodes with a share each.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use playground::judge::{JudgedPeriod, judge};
 use playground::rule::{TestAlgorithm, TestRule};
@@ -62,6 +62,25 @@ async fn beside_a_node_in_memory_no_second_one_starts() {
     first.stop().await;
     let next = TestNode::start(&scratch, "next", &channel("permits = 5")).await;
     next.stop().await;
+}
+
+/// It died while Postgres's clock was ahead. But it might live, and not have written its row since the clock was set back.
+#[tokio::test]
+async fn beside_a_row_in_memory_that_is_ahead_of_the_clock_a_node_starts_when_nobody_writes_it_again() {
+    let scratch = Scratch::new().await;
+    scratch
+        .sql(
+            "insert into refundd.nodes (node, version, channels, config_digest, bucket, seen_at)
+             values ('dead#1', '0', '{acme}', 'd', 'memory', now() + interval '1 hour')",
+        )
+        .await;
+    let began = Instant::now();
+    let node = TestNode::start(&scratch, "next", &format!("{IN_MEMORY}{}", channel("permits = 5"))).await;
+    // A living node writes its row every second.
+    assert!(began.elapsed() > Duration::from_secs(5), "it waited for {:?}", began.elapsed());
+    scratch.insert("acme", "R-", 1).await;
+    until("the refund is sent", async || scratch.count(State::Succeeded).await == 1).await;
+    node.stop().await;
 }
 
 #[tokio::test]
