@@ -33,6 +33,7 @@ use crate::heartbeat::Heartbeat;
 use crate::http::Api;
 use crate::http::access::Access;
 use crate::lock::Lock;
+use crate::logs::chain;
 use crate::metrics::Metrics;
 use crate::node::{Node, NodeState};
 use crate::notify::{LeasePatience, Notifier};
@@ -145,7 +146,17 @@ impl Daemon {
         if let Some(wrong_server) = node.bucket.wrong_server().await {
             bail!("{} {wrong_server}", redis.named());
         }
-        retry_during_outage(&waiting, async || join(&node, config.bucket.kind).await).await?;
+        let made = retry_during_outage(&waiting, async || {
+            let made = Recovery::make_tables(&node.store).await;
+            join(&node, config.bucket.kind).await.map(|()| made)
+        })
+        .await?;
+        if let Err(error) = made {
+            tracing::warn!(
+                error = %chain(&error),
+                "Failed to make the tables of the next days and months; the leading node will try it"
+            );
+        }
         let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
         let settler =
             supervisor.spawn_apart("settler", node.stop.clone(), Settler::new(node.clone(), inbox).run());

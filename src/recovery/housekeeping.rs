@@ -1,13 +1,16 @@
 //! The housekeeping: forgets old evidence, dead nodes and channels that no node runs.
+//!
+//! The leading node does it. Each node that starts makes missing tables of the ledger and the journal, too.
 
 use std::time::{Duration, Instant};
 
 use super::first_failure::FirstFailure;
 use super::{Recovery, part};
 use crate::channel::Channel;
+use crate::node::jittered;
 use crate::node::liveness::JUDGES_AFTER;
 use crate::node::restoring::ServerError;
-use crate::store::Rotation;
+use crate::store::{Rotation, Store};
 
 impl Recovery {
     /// How often to rotate the journal. Looking for open refunds in a month may read the index of a long backlog.
@@ -18,6 +21,37 @@ impl Recovery {
     const WAITS_FOR_A_LOCK: Duration = Duration::from_millis(100);
     /// How much longer the journal is kept than the ledger, which is dropped by whole days.
     const SPARE: Duration = Duration::from_hours(2 * 24);
+    /// For how long a starting node tries to make tables. Nodes that start at once stand in each other's way for a moment.
+    const TRIES_AT_START: Duration = Duration::from_secs(1);
+
+    /// Makes the tables of this day and month and of the next ones, before a starting node writes its first row. A day or month whose
+    /// first rows came before its table never gets one.
+    ///
+    /// # Errors
+    /// The first failure of the last try, or that Postgres is away. A node can run without these tables.
+    pub async fn make_tables(store: &Store) -> Result<(), ServerError> {
+        let began = Instant::now();
+        loop {
+            let mut first = FirstFailure::default();
+            let has_months = first.go_on(store.make_months().await)?.unwrap_or_default();
+            let asked = Instant::now();
+            first.go_on(store.make_days().await)?;
+            let has_days = asked.elapsed() < Self::WAITS_FOR_A_LOCK;
+            let is_last = began.elapsed() >= Self::TRIES_AT_START;
+            match first.or(has_months && has_days) {
+                Ok(true) => return Ok(()),
+                Ok(false) if is_last => {
+                    tracing::info!(
+                        "The ledger or the journal may lack the tables of a day or a month: another session uses a table, or Postgres is \
+                         slow. The leading node will try it again"
+                    );
+                    return Ok(());
+                }
+                Err(error) if is_last => return Err(error),
+                Ok(false) | Err(_) => tokio::time::sleep(jittered(Self::WAITS_FOR_A_LOCK)).await,
+            }
+        }
+    }
 
     /// Does the housekeeping. `led_for` says how long this node has led without a failed heartbeat.
     ///

@@ -125,8 +125,10 @@ const ROTATE: &str = "
       from refundd.turn_attempts(case when $2::bigint is null or now() < timestamptz 'epoch' + $2 * interval '1 microsecond' + interval '10 seconds'
                                       then $1 * interval '1 microsecond' end)";
 
+const MAKE: &str = "select done from refundd.turn_attempts(null)";
+
 pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("evidence", EVIDENCE), ("journal_since", SINCE), ("rotate_attempts", ROTATE)];
+    &[("evidence", EVIDENCE), ("journal_since", SINCE), ("rotate_attempts", ROTATE), ("make_months", MAKE)];
 
 pub(super) fn read_evidence(row: &PgRow, refund: RefundId) -> Result<Evidence, StoreError> {
     let kind: &str = row.get("kind");
@@ -191,5 +193,11 @@ impl Store {
             dropped: row.get("dropped"),
             kept_month: timestamp(&row, "held_us").zip(refund),
         })
+    }
+
+    /// Makes the tables of the journal's next months and drops none, in a few seconds at most. False if a table was in use, so that the
+    /// next call has work left.
+    pub async fn make_months(&self) -> Result<bool, StoreError> {
+        sqlx::query_scalar(MAKE).one(&self.db).await.doing("make the journal's next months")
     }
 }

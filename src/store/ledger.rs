@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::Row;
 
-use super::connections::Ask;
+use super::connections::{Ask, Run};
 use super::named::{Statement, bind, column, statement};
 use super::witness::LONG_AGO;
 use super::{Doing, Store, StoreError, micros};
@@ -36,12 +36,16 @@ const ROTATE: &str = "
     select refundd.turn_permits($1 * interval '1 microsecond')
      where $2::bigint is null or now() < timestamptz 'epoch' + $2 * interval '1 microsecond' + interval '10 seconds'";
 
+// No permit is that old, so nothing is dropped, whatever Postgres's clock says.
+const MAKE: &str = "select refundd.turn_permits(interval '100 years')";
+
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("spend", SPEND.sql),
     ("keeps_rules", KEEPS_RULES.sql),
     ("limits_with_permits", LIMITS),
     ("permits_are_kept_for", KEPT_FOR),
     ("rotate_permits", ROTATE),
+    ("make_days", MAKE),
 ];
 
 /// The result of spending permits that were granted to another service.
@@ -171,5 +175,12 @@ impl Store {
             .await
             .doing("forget the oldest days of the ledger of permits")?;
         Ok(dropped.unwrap_or_default())
+    }
+
+    /// Makes the tables of the ledger's next days and drops none, also before the first comparison with the clock witness. While
+    /// another table is in use, the missing ones wait for the next call.
+    pub async fn make_days(&self) -> Result<(), StoreError> {
+        sqlx::query(MAKE).run(&self.db).await.doing("make the ledger's next days")?;
+        Ok(())
     }
 }

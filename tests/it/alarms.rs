@@ -25,7 +25,7 @@ use self::watch::Watch;
 use crate::cli::{file, refundd, text};
 use crate::harness::{Scratch, TestNode, until};
 
-const LIMITED: &str = r#"
+pub const LIMITED: &str = r#"
 [limit.acme]
 permits = 50
 per = "1s"

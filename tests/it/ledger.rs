@@ -1,5 +1,6 @@
 //! The ledger of permits: only added to, one table for each day, forgotten a day at a time.
 
+mod at_start;
 mod beside;
 
 use std::sync::Arc;

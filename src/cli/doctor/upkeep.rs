@@ -117,8 +117,8 @@ fn partitions(spans: OtherSpans) -> Vec<Finding> {
         findings.push(Finding::warning(
             PARTITIONS,
             format!("rows in refundd.permits_of_other_days: {}", count(spans.permits)),
-            "no table was made for their day in time: no node led for two days, a long reader kept the table, or Postgres's clock \
-             was ahead. Such a day is forgotten row by row",
+            "no table was made for their day in time: a long reader kept the table, or Postgres's clock was ahead. Such a day is \
+             forgotten row by row",
             "leave them: nodes delete them when they are as old as `[recovery] keep_permits`. Let a node run, and end what \
              `postgres.snapshots` names, so that the next days get tables",
         ));

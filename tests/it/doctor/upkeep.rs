@@ -48,7 +48,7 @@ async fn permits_that_stand_in_no_table_of_a_day_are_counted() {
     let scratch = Scratch::new().await;
     let (report, _) = examine(&config_of(&scratch.database_url));
     is_well(&report, "postgres.partitions", "no row");
-    // No node led for two days.
+    // Postgres's clock was ahead.
     let spend = "insert into refundd.permits (limit_name, window_start, ordinal, caller, node)
                  values ('acme', now() + interval '20 days', 1, 'shop', 'node-a')";
     scratch.sql(spend).await;
