@@ -164,7 +164,7 @@ mod tests {
     }
 
     async fn answer_to(method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
-        let mut request = Request::builder().method(method).uri(path);
+        let mut request = Request::builder().method(method).uri(path).header("host", "localhost");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -189,7 +189,8 @@ mod tests {
     async fn large_answers_that_nobody_reads_are_bounded_and_small_ones_are_not() {
         let guarded = guarded();
         let answer_to = async |path: &str| {
-            let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+            let request = Request::builder().uri(path).header("host", "localhost");
+            let request = request.body(Body::empty()).unwrap();
             guarded.clone().oneshot(request).await.unwrap()
         };
         let unread = answer_to("/large").await;
@@ -208,7 +209,8 @@ mod tests {
     async fn strangers_who_do_not_read_the_description_take_no_room_of_other_answers() {
         let guarded = guarded();
         let answer_to = async |path: &str| {
-            let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+            let request = Request::builder().uri(path).header("host", "localhost");
+            let request = request.body(Body::empty()).unwrap();
             guarded.clone().oneshot(request).await.unwrap()
         };
         let mut unread = Vec::new();

@@ -5,6 +5,8 @@
 //! sends. It adds none when the page loads this address as an image, a script or a frame: `Sec-Fetch-Site` tells those.
 //! Programs do none of that, so all of it is refused. A link that a person follows from elsewhere, such as a chat, is let in.
 //!
+//! All that is worth nothing if a proxy reads another `Host` or `Origin` than this node, so each of these headers comes once.
+//!
 //! Somebody on the network path can give a browser pages of this host in clear text. So over TLS the scheme of `Origin`
 //! counts, too.
 
@@ -13,16 +15,22 @@ use std::net::IpAddr;
 use axum::extract::Request;
 use axum::http::header::{HOST, HeaderName, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, StatusCode, Version};
 
 use super::super::Problem;
 use super::is_over_tls;
 
+/// The headers that say where a request goes and where it comes from.
+const ONCE: [&str; 5] = ["host", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"];
+
 /// Lets a request in.
 ///
 /// # Errors
-/// When it names another host, or comes from a web page of another origin.
+/// When its head says this twice or not at all, or names another host, or when it comes from a web page of another origin.
 pub(super) fn admitted(request: &Request, hosts: &[String]) -> Result<(), Problem> {
+    if let Some(detail) = head_problem(request) {
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "broken-head", "Broken head", detail));
+    }
     let header = |name| request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let host = header(HOST);
     // A request may also name a host in its target. Both names must belong to this node.
@@ -49,6 +57,17 @@ pub(super) fn admitted(request: &Request, hosts: &[String]) -> Result<(), Proble
         return Err(Problem::new(StatusCode::FORBIDDEN, "foreign-origin", "Foreign origin", detail));
     }
     Ok(())
+}
+
+/// The fault of a head that two programs could read in two ways; `None` if there is none.
+fn head_problem(request: &Request) -> Option<String> {
+    let headers = request.headers();
+    if let Some(name) = ONCE.into_iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
+        return Some(format!("the request has the header `{name}` more than once"));
+    }
+    // HTTP/1.0 knows no `Host`, and some load balancers ask for the health that way. No browser does.
+    let lacks_host = request.version() == Version::HTTP_11 && !headers.contains_key(HOST);
+    lacks_host.then(|| "the request has no `Host`, which HTTP/1.1 demands".to_owned())
 }
 
 /// Whether a host belongs to this node. Addresses do: a foreign page can make a name of its own point here, but no
@@ -92,13 +111,48 @@ mod tests {
         {
             assert_eq!(answer_to("GET", "/here", &[("host", ours)]), 200, "{ours}");
         }
-        assert_eq!(answer_to("GET", "/here", &[]), 200);
         for foreign in
             ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", ""]
         {
             assert_eq!(answer_to("GET", "/here", &[("host", foreign)]), 421, "{foreign}");
         }
         assert_eq!(answer_to("GET", "http://evil.example/here", &[("host", "localhost")]), 421);
+    }
+
+    #[test]
+    fn a_head_that_two_programs_could_read_in_two_ways_is_refused() {
+        for (name, own, foreign) in [
+            ("host", "localhost:8080", "evil.example"),
+            ("origin", "http://localhost:8080", "https://evil.example"),
+            ("sec-fetch-site", "same-origin", "cross-site"),
+            ("sec-fetch-mode", "navigate", "no-cors"),
+            ("sec-fetch-dest", "document", "image"),
+        ] {
+            for (first, second) in [(own, foreign), (foreign, own), (own, own)] {
+                let mut headers = vec![(name, first), (name, second)];
+                if name != "host" {
+                    headers.push(HERE);
+                }
+                assert_eq!(answer_to("GET", "/here", &headers), 400, "{headers:?}");
+            }
+        }
+        assert_eq!(answer_to("GET", "/here", &[]), 400);
+        assert_eq!(answer_to("GET", "http://localhost/here", &[]), 400);
+    }
+
+    #[test]
+    fn a_load_balancer_may_ask_by_http_1_0_without_a_host_and_a_web_page_may_not() {
+        let answer_to = |target: &str, origin: Option<&str>| {
+            let mut request = Request::builder().version(Version::HTTP_10).uri(target);
+            if let Some(origin) = origin {
+                request = request.header(ORIGIN, origin);
+            }
+            let admitted = admitted(&request.body(Body::empty()).unwrap(), &[]);
+            admitted.map_or_else(|problem| problem.status().as_u16(), |()| 200)
+        };
+        assert_eq!(answer_to("/health/live", None), 200);
+        assert_eq!(answer_to("/health/live", Some("http://localhost")), 403);
+        assert_eq!(answer_to("http://evil.example/health/live", None), 421);
     }
 
     #[test]
