@@ -6,9 +6,8 @@
 //! Read the modules from the top: a module uses only modules above it, and modules of one paragraph do not use each
 //! other. `tests/it/house.rs` checks this order.
 
-// For every module: how logs are written, and where tests end the process.
+// For every module: where tests end the process.
 pub mod crash;
-pub mod logs;
 
 pub mod lock;
 
@@ -29,6 +28,9 @@ pub mod certificate;
 
 // Refunds as values.
 pub mod refund;
+
+// For every module below: how log lines are written.
+pub mod logs;
 
 // JSON in which no object has a field twice.
 pub mod unambiguous;

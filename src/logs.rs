@@ -1,9 +1,11 @@
-//! Logs: their destination, their format and their level.
+//! Logs: their destination, their format and their level. Hidden characters, such as those in a bank's reference, are written out
+//! in a whole line at once, so no field can forget it.
 //!
 //! This file does not write log lines: each room writes its own. docs/logging.md lists the fields.
 
 mod priority;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -14,6 +16,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
+
+use crate::refund::text;
 
 /// An error and all its causes, on one line, for a log field.
 #[derive(Debug)]
@@ -80,16 +84,18 @@ fn filter(level: &str) -> Result<EnvFilter, BadLevel> {
 /// When `level` is no valid filter.
 pub fn init(format: Format, level: &str) -> Result<Level, BadLevel> {
     let (filter, handle) = tracing_subscriber::reload::Layer::new(filter(level)?);
-    let outputs = Outputs { is_journal: priority::stdout_is_journal() };
+    let outputs = |shown: Option<Shown>| Outputs { is_journal: priority::stdout_is_journal(), shown };
     let layer: Box<dyn Layer<_> + Send + Sync> = match format {
         Format::Json => {
             let lines = tracing_subscriber::fmt::layer().json().flatten_event(true);
-            Box::new(lines.with_target(false).with_writer(outputs))
+            Box::new(lines.with_target(false).with_writer(outputs(Some(shown_json))))
         }
         Format::Human => {
             // https://no-color.org: any value but an empty one.
             let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
             let ansi = !is_plain && io::IsTerminal::is_terminal(&io::stdout());
+            // Colours are hidden characters, too. Beside them tracing-subscriber escapes those that command a terminal.
+            let outputs = outputs(if ansi { None } else { Some(text::shown_lines) });
             Box::new(tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi).with_writer(outputs))
         }
     };
@@ -120,20 +126,33 @@ pub fn together(log: impl FnOnce()) {
     log();
 }
 
+/// Writes the hidden characters of a line out.
+type Shown = fn(&str) -> Cow<'_, str>;
+
+fn shown_json(line: &str) -> Cow<'_, str> {
+    // JSON escapes what stands before U+0020, and nearly every line is ASCII.
+    if line.is_ascii() && !line.contains('\u{7f}') {
+        return Cow::Borrowed(line);
+    }
+    Cow::Owned(text::shown_json(line.to_owned()))
+}
+
 /// Makes the output of each line.
 struct Outputs {
     is_journal: bool,
+    shown: Option<Shown>,
 }
 
 impl MakeWriter<'_> for Outputs {
     type Writer = Output;
 
     fn make_writer(&self) -> Output {
-        Output { prefix: None }
+        Output { prefix: None, shown: self.shown }
     }
 
     fn make_writer_for(&self, line: &Metadata<'_>) -> Output {
-        Output { prefix: self.is_journal.then(|| priority::prefix(*line.level())) }
+        let prefix = self.is_journal.then(|| priority::prefix(*line.level()));
+        Output { prefix, shown: self.shown }
     }
 }
 
@@ -141,6 +160,7 @@ impl MakeWriter<'_> for Outputs {
 struct Output {
     /// What journald wants to see before the line.
     prefix: Option<&'static str>,
+    shown: Option<Shown>,
 }
 
 impl Output {
@@ -150,6 +170,12 @@ impl Output {
 
 impl Write for Output {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if let Some(shown) = self.shown.take()
+            && let Ok(text) = std::str::from_utf8(line)
+            && let Cow::Owned(shown) = shown(text)
+        {
+            return self.write_all(shown.as_bytes()).map(|()| line.len());
+        }
         if let Some(prefix) = self.prefix.take() {
             let prefixed = priority::with_prefix(prefix, line);
             return self.write_all(&prefixed).map(|()| line.len());

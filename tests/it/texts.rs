@@ -4,11 +4,13 @@ use std::io::Write;
 use std::process::Command;
 
 use hyper::Method;
+use playground::bank::Step;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::cli::{file, text};
 use crate::dispatch::UNLIMITED;
-use crate::harness::{Scratch, TestNode, node::refund};
+use crate::harness::{NodeProcess, Scratch, TestNode, node::refund};
 
 fn run(scratch: &Scratch, user: &str, arguments: &[&str]) -> String {
     let config = file(&scratch.file("a", UNLIMITED));
@@ -126,6 +128,26 @@ async fn a_hidden_character_is_refused_at_every_door_by_its_field_and_its_code_p
 /// An old row may have all of these; so may a bank's message.
 const COMMANDS: &str = "\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}31m\u{202e}txet\r\nforged";
 
+/// The log of a node whose bank gives such a reference. Programs read it as the bank wrote it.
+async fn log_of_a_reference_that_commands_a_terminal() -> Vec<String> {
+    const ANSWER: &str = "{\"status\":\"succeeded\",\"id\":\"Größe中\u{7f}\u{9b}31m\u{200b}\u{202e}forged\"}";
+    let scratch = Scratch::new().await;
+    scratch.bank.then("acme", Step::answers(200, ANSWER).and_pays());
+    let mut node = NodeProcess::start(&scratch, "a", &format!("{UNLIMITED}bank_ref = \"/id\"\n"));
+    scratch.insert("acme", "R-", 1).await;
+    node.wait_for_line("came to succeeded");
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    let lines: Vec<Value> = node.log().iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert!(
+        lines.iter().any(|line| line["bank_ref"] == "Größe中\u{7f}\u{9b}31m\u{200b}\u{202e}forged"),
+        "{lines:#?}"
+    );
+    let readable = "Größe中\\u007f\\u009b31m\\u200b\\u202eforged";
+    assert!(node.log().iter().any(|line| line.contains(readable)), "letters stay: {:#?}", node.log());
+    node.log()
+}
+
 #[tokio::test]
 async fn nothing_that_refundd_shows_commands_a_terminal() {
     let scratch = Scratch::new().await;
@@ -190,8 +212,11 @@ async fn nothing_that_refundd_shows_commands_a_terminal() {
             }
         }
     }
+    let log = log_of_a_reference_that_commands_a_terminal().await;
+    shown.push(("the log".to_owned(), log.join("\n")));
     for (place, text) in &shown {
-        let commands = text.chars().find(|c| *c != '\n' && (c.is_control() || "\u{202e}\u{9b}".contains(*c)));
+        let commands =
+            text.chars().find(|c| *c != '\n' && (c.is_control() || "\u{200b}\u{202e}".contains(*c)));
         assert_eq!(commands, None, "{place}: {text:?}");
         assert!(!text.lines().any(|line| line.starts_with("forged")), "{place}: {text}");
     }
