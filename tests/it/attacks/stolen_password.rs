@@ -84,6 +84,46 @@ async fn the_nodes_role_ends_no_suspension_without_an_event_and_leaves_no_time_t
 }
 
 #[tokio::test]
+async fn the_nodes_role_raises_counts_of_a_refund_by_one_at_a_time_and_writes_no_endless_reason() {
+    let scratch = Scratch::with_refunds(2).await;
+    let mut node = PgConnection::connect(&scratch.database_url).await.unwrap();
+    let claimed = "state = 'sending', lease_node = 'a', lease_until = now()";
+    let forged: Vec<String> = [
+        "version = 2147483647",
+        "version = version + 2",
+        "attempts = 2147483647",
+        "lease_epoch = 9223372036854775807",
+        "inquiries = 2147483647",
+        // With a move that needs no function, and with a count that is as it should be.
+        format!("{claimed}, version = 2147483647, attempts = 1, lease_epoch = 1").as_str(),
+        format!("{claimed}, version = version + 1, attempts = 2147483647, lease_epoch = 1").as_str(),
+        format!("{claimed}, version = version + 1, attempts = 1, lease_epoch = 9223372036854775807").as_str(),
+    ]
+    .map(|values| format!("update refundd.refunds set {values} where id = 1"))
+    .into();
+    let attacks: Vec<_> = forged
+        .iter()
+        .map(|statement| (statement.as_str(), "RD006", "of refund 1 rise by one at a time"))
+        .collect();
+    are_refused(&mut node, &attacks).await;
+    // Long characters, and a `before:` that a lapse adds to a reason that is long already.
+    node.execute("update refundd.refunds set reason = repeat('é', 1000000) where id = 1").await.unwrap();
+    node.execute("update refundd.refunds set reason = repeat('x', 9999) where id = 2").await.unwrap();
+    node.execute("update refundd.refunds set reason = 'lapsed; before: ' || reason where id = 2")
+        .await
+        .unwrap();
+    assert_eq!(
+        scratch.text("select string_agg(length(reason)::text, ' ') from refundd.refunds").await,
+        "2000 2000"
+    );
+    // What nodes do goes on, and so does the owner.
+    let next = "version = version + 1, attempts = attempts + 1, lease_epoch = lease_epoch + 1, inquiries = inquiries + 1, reason = null";
+    let claim = format!("update refundd.refunds set {claimed}, {next}");
+    assert_eq!(node.execute(sqlx::AssertSqlSafe(claim)).await.unwrap().rows_affected(), 2);
+    assert_eq!(scratch.sql("update refundd.refunds set version = 7, attempts = 7, lease_epoch = 7").await, 2);
+}
+
+#[tokio::test]
 async fn a_forged_step_of_the_clock_is_bounded_and_the_owner_makes_it_count_for_nothing() {
     let scratch = Scratch::new().await;
     let mut node = PgConnection::connect(&scratch.database_url).await.unwrap();

@@ -47,6 +47,7 @@ async fn the_condition_of_a_trigger_spares_only_moves_that_its_function_lets_pas
         "XX001 state succeeded",
         "1 lines",
         "cannot go back from version",
+        "rise by one at a time",
         "cannot move from",
         "no update changes that",
         "is written by refundd.decide",

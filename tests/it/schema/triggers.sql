@@ -15,7 +15,7 @@ begin
                r.reason, inquiry.at as inquire_at, version.step
           from unnest(states) o (state), unnest(states) n (state), unnest(times[1:2]) os (sent), unnest(times) ns (sent),
                unnest(times[1:2]) ou (since), unnest(times[1:2]) nu (since), unnest(reasons) r (reason), unnest(times[1:2]) inquiry (at),
-               unnest(array[-1, 0, 1]) version (step)
+               unnest(array[-1, 0, 1, 2]) version (step)
          where (o.state <> 'ready' or ou.since is null)
            -- The fewer columns: each matters to one of the two triggers.
            and (inquiry.at is null or (version.step = 1 and r.reason is null))
