@@ -12,6 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::sync::Once;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -80,8 +81,7 @@ async fn relayed(options: &PgConnectOptions) -> Option<PgConnection> {
 async fn relayed_to(address: SocketAddr, options: &PgConnectOptions) -> Option<PgConnection> {
     let mut postgres = TcpStream::connect(address).await.ok()?;
     postgres.set_nodelay(true).ok()?;
-    let folder = Folder::new().ok()?;
-    let listener = UnixListener::bind(folder.0.join(format!(".s.PGSQL.{}", options.get_port()))).ok()?;
+    let (folder, listener) = listen(options.get_port()).inspect_err(log_once).ok()?;
     let options = options.clone().socket(&folder.0);
     tokio::spawn(async move {
         let accepted = timeout(ACCEPT, listener.accept()).await;
@@ -92,6 +92,25 @@ async fn relayed_to(address: SocketAddr, options: &PgConnectOptions) -> Option<P
         }
     });
     PgConnection::connect_with(&options).await.ok()
+}
+
+/// Opens a Unix socket in a folder of its own, under the name by which sqlx looks for it.
+fn listen(port: u16) -> io::Result<(Folder, UnixListener)> {
+    let folder = Folder::new()?;
+    let listener = UnixListener::bind(folder.0.join(format!(".s.PGSQL.{port}")))?;
+    Ok((folder, listener))
+}
+
+/// Logs the first such failure of this process: each new connection meets it again.
+fn log_once(error: &io::Error) {
+    static LOGGED: Once = Once::new();
+    LOGGED.call_once(|| {
+        tracing::warn!(
+            "A silent first address of Postgres cannot be passed over, because that needs a Unix socket in {}: {error}; let this user \
+             write there, in a container by `tmpfs: [/tmp]`, or set TMPDIR to another folder with a short path",
+            std::env::temp_dir().display()
+        );
+    });
 }
 
 /// A folder that only this user can open, until it is dropped.

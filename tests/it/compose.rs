@@ -58,6 +58,9 @@ fn every_container_is_confined_and_nobody_is_trusted_without_a_password() {
         assert!(text.contains(&format!("x-{kind}: &{kind}\n  <<: *confined\n")), "{kind}");
     }
     assert!(text.contains("x-node: &node\n  <<: *refundd\n"));
+    // Without it, a node never gets past a silent first address of Postgres.
+    let refundd = text.split("x-refundd: &refundd\n").nth(1).and_then(|rest| rest.split("\n\n").next());
+    assert!(refundd.unwrap().contains("\n  tmpfs: [/tmp]"));
     // Without it, each health check that is stopped at its time-out leaves a process.
     let node = text.split("x-node: &node\n").nth(1).and_then(|rest| rest.split("\n\n").next());
     assert!(node.unwrap().contains("\n  init: true\n"));

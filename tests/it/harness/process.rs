@@ -70,14 +70,25 @@ impl NodeProcess {
 
     /// Starts `refundd run` with this text as its configuration, where `/etc/hosts` has the text `hosts`. There it cannot
     /// open the folders of the servers' sockets, so the configuration must lead to them by TCP.
-    pub fn spawn_with_hosts(text: &str, hosts: &str) -> NodeProcess {
+    pub fn spawn_with_hosts<'e>(
+        text: &str,
+        hosts: &str,
+        environment: impl IntoIterator<Item = (&'e str, &'e str)>,
+    ) -> NodeProcess {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), hosts).unwrap();
+        let mut program = NodeProcess::program_with_hosts(file.path());
+        program.envs(environment);
+        NodeProcess::spawn_as(program, text, Some(file))
+    }
+
+    /// The program, where this file is `/etc/hosts`.
+    pub fn program_with_hosts(hosts: &Path) -> Command {
         let mut program = Command::new("unshare");
         program.args(["--map-root-user", "--mount", "sh", "-c"]);
-        program.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"").arg(file.path());
+        program.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"").arg(hosts);
         program.arg(env!("CARGO_BIN_EXE_refundd"));
-        NodeProcess::spawn_as(program, text, Some(file))
+        program
     }
 
     fn spawn_as(mut program: Command, text: &str, hosts: Option<tempfile::NamedTempFile>) -> NodeProcess {

@@ -14,7 +14,7 @@ use crate::harness::servers::SERVERS;
 use crate::harness::{NodeProcess, Scratch, TestNode, until, within};
 
 /// With these hosts `localhost` has two addresses.
-const TWO: &str = "127.0.0.1 localhost\n127.0.0.2 localhost\n";
+pub(super) const TWO: &str = "127.0.0.1 localhost\n127.0.0.2 localhost\n";
 
 fn second(first: SocketAddr) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 2], first.port()))
@@ -32,7 +32,7 @@ fn node(scratch: &Scratch, channel: &str) -> (NodeProcess, Forward) {
     let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
     let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
     let text = scratch.file("a", channel).replace(&scratch.database_url, &around);
-    let node = NodeProcess::spawn_with_hosts(&text, TWO);
+    let node = NodeProcess::spawn_with_hosts(&text, TWO, None);
     node.wait_for_line("HTTP on");
     (node, way)
 }

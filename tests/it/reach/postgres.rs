@@ -1,6 +1,5 @@
 //! The addresses to which the name of Postgres may lead.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use playground::{Authority, PostgresOptions, PrivatePostgres, Silent};
@@ -8,6 +7,9 @@ use sqlx::{Connection, Executor, PgConnection};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::addresses::TWO;
+use crate::dispatch::UNLIMITED;
+use crate::harness::{NodeProcess, Scratch};
 use crate::server_tls::put;
 
 /// The program runs where `localhost` has two addresses. The first one is silent, and later it accepts connections and says
@@ -50,10 +52,8 @@ async fn a_postgres_whose_names_first_address_is_silent_or_hangs_is_reached_by_t
             authority.file()
         );
         std::fs::write(&config, text).unwrap();
-        let mut program = Command::new("unshare");
-        program.args(["--map-root-user", "--mount", "sh", "-c"]);
-        program.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"").arg(&hosts);
-        program.args([env!("CARGO_BIN_EXE_refundd"), "migrate", "--config"]).arg(&config);
+        let mut program = NodeProcess::program_with_hosts(&hosts);
+        program.args(["migrate", "--config"]).arg(&config);
         tokio::task::spawn_blocking(move || program.output()).await.unwrap().unwrap()
     };
     // The certificate is not for this name.
@@ -70,4 +70,18 @@ async fn a_postgres_whose_names_first_address_is_silent_or_hangs_is_reached_by_t
     silent.accept();
     let again = migrate("localhost").await;
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+}
+
+/// As in a container whose file system is read-only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_can_make_no_socket_says_why_it_does_not_pass_over_a_silent_first_address() {
+    let scratch = Scratch::new().await;
+    let silent = Silent::open().await.unwrap();
+    let port = silent.address.port();
+    let _second = TcpListener::bind(("127.0.0.2", port)).await.unwrap();
+    let around = format!("postgres://refundd@localhost:{port}/payments");
+    let text = scratch.file("a", UNLIMITED).replace(&scratch.database_url, &around);
+    let node = NodeProcess::spawn_with_hosts(&text, TWO, [("TMPDIR", "/proc/nowhere")]);
+    node.wait_for_line("a Unix socket in /proc/nowhere: No such file or directory");
+    assert!(node.log().iter().any(|line| line.contains("tmpfs: [/tmp]")), "{:#?}", node.log());
 }
