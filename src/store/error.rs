@@ -36,6 +36,9 @@ pub enum StoreError {
          after its end; otherwise end that session with pg_terminate_backend"
     )]
     MigrationIsLocked { holder: String, seconds: u64 },
+    /// A lock that a migration needs was not free in time.
+    #[error("migrate the schema: {why}")]
+    MigrationGotNoLock { why: String, source: sqlx::migrate::MigrateError },
     /// The schema could not be brought up to date.
     #[error("migrate the schema")]
     Migrate(#[source] sqlx::migrate::MigrateError),

@@ -3,19 +3,20 @@
 mod alone;
 mod concurrent;
 mod list;
+mod locks;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
-use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
+use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row, SqlSafeStr};
 
 use self::list::MIGRATIONS;
 use super::connections::Ask;
-use super::{Doing, Store, StoreError, refusal};
+use super::{Doing, Store, StoreError};
 
 /// The migrations whose statements run one by one, outside of a transaction: they build indexes concurrently.
 const CONCURRENT: &[i64] = &[39];
@@ -94,10 +95,6 @@ fn migration(&(version, name, sql): &(i64, &'static str, &'static str)) -> Migra
     Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, sql.into_sql_str(), false)
 }
 
-fn unmade(error: MigrateError) -> StoreError {
-    StoreError::Migrate(refusal::readable_migration(error))
-}
-
 /// A migrator for these migrations.
 fn migrator(migrations: &[(i64, &'static str, &'static str)]) -> Migrator {
     let mut migrator = Migrator::with_migrations(migrations.iter().map(migration).collect());
@@ -119,7 +116,8 @@ impl Store {
     }
 
     /// Does what [`Store::migrate`] does, and calls `tell` while it waits, and before each migration. Fails with
-    /// [`StoreError::MigrationIsLocked`] if another program has the lock for longer than `patience`.
+    /// [`StoreError::MigrationIsLocked`] if another program has the lock for longer than `patience`, and with
+    /// [`StoreError::MigrationGotNoLock`] if a lock on a table is not free in time.
     pub async fn migrate_telling(
         &self,
         patience: Duration,
@@ -149,7 +147,9 @@ impl Store {
                     // Never where the schema is: Postgres asks for the right on the database before it looks for the schema.
                     migrator.create_schema("refundd");
                 }
-                migrator.run(&mut connection).await.map_err(unmade)?;
+                if let Err(error) = migrator.run(&mut connection).await {
+                    return Err(locks::explained(&mut connection, error).await);
+                }
             }
         }
         connection.close().await.doing("close a connection")?;

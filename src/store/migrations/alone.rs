@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Error, Row};
 
 use crate::store::{Doing, StoreError};
@@ -57,12 +57,15 @@ pub(super) async fn wait(
 /// Names the session that has the lock; `None` if none has it any more.
 async fn holder(connection: &mut PgConnection) -> Result<Option<String>, Error> {
     let row = sqlx::query(HOLDER).bind(LOCK).fetch_optional(connection).await?;
-    Ok(row.map(|row| {
-        let (pid, role, program): (Option<i32>, String, String) =
-            (row.get("pid"), row.get("role"), row.get("program"));
-        match pid {
-            Some(pid) => format!("the session with pid {pid} of role `{role}`, application `{program}`"),
-            None => "a prepared transaction (pg_prepared_xacts)".to_owned(),
-        }
-    }))
+    Ok(row.as_ref().map(name))
+}
+
+/// The name of a session that has a lock, from its `pid`, `role` and `program`.
+pub(super) fn name(row: &PgRow) -> String {
+    let (pid, role, program): (Option<i32>, String, String) =
+        (row.get("pid"), row.get("role"), row.get("program"));
+    match pid {
+        Some(pid) => format!("the session with pid {pid} of role `{role}`, application `{program}`"),
+        None => "a prepared transaction (pg_prepared_xacts)".to_owned(),
+    }
 }

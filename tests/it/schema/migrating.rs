@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use refundd::store::Store;
+use sqlx::migrate::Migrate;
+use sqlx::{AssertSqlSafe, Executor};
 
 use crate::harness::{Scratch, until};
 
@@ -69,5 +71,36 @@ async fn a_migration_that_waits_names_the_session_with_the_lock_and_ends_with_an
     assert!(told.len() == 1 && told[0].contains(&holder), "{told:?}");
     assert_eq!(scratch.store.schema().await.unwrap().missing, Some(last));
     sqlx::query("select pg_advisory_unlock_all()").execute(&mut other).await.unwrap();
+    assert!(owner.migrate().await.unwrap().is_enough());
+}
+
+#[tokio::test]
+async fn a_migration_that_gets_no_lock_names_the_sessions_and_prepared_transactions_that_hold_one() {
+    let scratch = Scratch::new().await;
+    let last = scratch.store.schema().await.unwrap().known;
+    scratch.sql(&format!("delete from refundd.migrations where version = {last}")).await;
+    let owner = Store::open(&scratch.owner_url, None, 1).unwrap();
+    let mut other = scratch.connect().await;
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut other).await.unwrap();
+    let session = format!("the session with pid {pid} of role `refundd`");
+    let prepared = format!("forgotten in {}", scratch.name);
+    // A migration writes into this table at its end.
+    let lock = "lock table refundd.migrations in share mode";
+    let prepare = format!("begin; {lock}; prepare transaction '{prepared}'; begin; {lock}");
+    for one in prepare.split("; ") {
+        other.execute(AssertSqlSafe(one.to_owned())).await.unwrap();
+    }
+    let error = owner.migrate().await.unwrap_err().to_string();
+    assert!(error.contains(&session), "{error}");
+    assert!(error.contains(&format!("the prepared transaction `{prepared}`")), "{error}");
+    for end in ["rollback".to_owned(), format!("rollback prepared '{prepared}'")] {
+        other.execute(AssertSqlSafe(end)).await.unwrap();
+    }
+
+    // The lock of sqlx, as a program before 0.1.0 holds it.
+    other.lock().await.unwrap();
+    let error = owner.migrate().await.unwrap_err().to_string();
+    assert!(error.contains(&session) && !error.contains("prepared"), "{error}");
+    other.unlock().await.unwrap();
     assert!(owner.migrate().await.unwrap().is_enough());
 }
