@@ -129,6 +129,8 @@ impl Store {
             return Ok(status(&applied));
         }
         let mut connection = self.db.make().await.doing("reach Postgres")?;
+        // When this program is gone, its statement ends and frees its locks. Postgres refuses this setting where it cannot notice that.
+        let _ = sqlx::raw_sql("set client_connection_check_interval = '1s'").execute(&mut connection).await;
         alone::wait(&mut connection, patience, |holder| tell(MigrationProgress::WaitsFor(holder))).await?;
         Self::become_owner(&mut connection).await?;
         // The other one may have applied some.

@@ -104,3 +104,22 @@ async fn a_migration_that_gets_no_lock_names_the_sessions_and_prepared_transacti
     other.unlock().await.unwrap();
     assert!(owner.migrate().await.unwrap().is_enough());
 }
+
+/// As Ctrl-C ends `refundd migrate`.
+#[tokio::test]
+async fn a_migration_whose_program_is_gone_ends_in_postgres_too() {
+    let scratch = Scratch::new().await;
+    // Of all migrations this one alone waits for a lock for as long as it takes.
+    scratch.sql("delete from refundd.migrations where version = 39").await;
+    let mut other = scratch.connect().await;
+    other.execute("begin; lock table refundd.refunds in share update exclusive mode").await.unwrap();
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() and query like 'create index concurrently%'";
+    let owner = Store::open(&scratch.owner_url, None, 1).unwrap();
+    tokio::select! {
+        migrated = owner.migrate() => panic!("nothing held it up: {migrated:?}"),
+        _ = until("it waits for the lock", async || scratch.number(waits).await > 0) => {}
+    }
+    until("its statement has ended", async || scratch.number(waits).await == 0).await;
+    other.execute("rollback").await.unwrap();
+    assert!(owner.migrate().await.unwrap().is_enough());
+}
