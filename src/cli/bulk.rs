@@ -83,6 +83,8 @@ pub(super) struct BulkWork<'a> {
     /// The first of them that refs named.
     shown: Vec<String>,
     bucket: Option<Bucket>,
+    /// What to do about the rest after this run.
+    go_on: &'static str,
 }
 
 impl<'a> BulkWork<'a> {
@@ -94,10 +96,14 @@ impl<'a> BulkWork<'a> {
         words: Words<'a>,
     ) -> BulkWork<'a> {
         let bucket = config.filter(|_| !is_dry).and_then(bucket);
-        BulkWork { store, bulk, is_dry, words, done: Totals::default(), shown: Vec::new(), bucket }
+        let (done, shown, go_on) = (Totals::default(), Vec::new(), "repeat the command");
+        BulkWork { store, bulk, is_dry, words, done, shown, bucket, go_on }
     }
 
     pub(super) async fn run(mut self, which: &Which, manner: &Manner) -> anyhow::Result<ExitCode> {
+        if manner.expect.is_some() {
+            self.go_on = "look again with --dry-run, because the totals may have changed";
+        }
         match which {
             Which::Refs(_) if manner.expect.is_some() => {
                 bail!(
@@ -161,7 +167,7 @@ impl<'a> BulkWork<'a> {
     fn so_far(&self) -> String {
         let (refunds, were) =
             (counted(self.done.count(), "refund"), if self.done.count() == 1 { "was" } else { "were" });
-        format!("{refunds} {were} {} so far; repeat the command", self.words.done)
+        format!("{refunds} {were} {} so far; {}", self.words.done, self.go_on)
     }
 
     fn tell(&self, before: u64, stays: u64, missing: u64) {

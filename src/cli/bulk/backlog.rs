@@ -161,11 +161,12 @@ impl BulkWork<'_> {
         let came = sums.iter().filter(|sum| sum.stays.is_none()).map(|sum| sum.refunds).sum();
         if came > 0 {
             eprintln!(
-                "refundd: {} of channel {} can still be {}, and came since these sums, or a node gave {} back; repeat the command",
+                "refundd: {} of channel {} can still be {}, and came since these sums, or a node gave {} back; {}",
                 counted(came, "refund"),
                 shown(channel),
                 self.words.done,
                 if came == 1 { "it" } else { "them" },
+                self.go_on,
             );
         }
         Ok(())

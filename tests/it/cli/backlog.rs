@@ -107,3 +107,26 @@ async fn exit_code_0_means_that_all_refunds_of_the_expected_totals_went_and_none
         assert!(!said.contains("still wait"), "{said}");
     }
 }
+
+/// A statement fails after the person agreed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_breaks_off_is_repeated_with_the_totals_of_a_new_dry_run_if_it_expects_some() {
+    for (expects, go_on) in
+        [(&["--expect", "count=2,EUR=203"][..], "look again with --dry-run"), (&[], "repeat the command")]
+    {
+        let scratch = Scratch::with_refunds(2).await;
+        let config = file(&scratch.file("a", UNLIMITED));
+        let mut refundd = Command::new(env!("CARGO_BIN_EXE_refundd"));
+        refundd.arg("--config").arg(config.path()).args(["cancel", "--channel", "acme", "--reason", "x"]);
+        refundd.args(expects).env("USER", "ann");
+        let breaks = async || {
+            scratch.sql("alter table refundd.refunds rename to elsewhere").await;
+        };
+        let (status, said) =
+            block_in_place(|| agreed_on_a_terminal(refundd, || Handle::current().block_on(breaks())));
+
+        assert_eq!(status.code(), Some(1), "{said}");
+        let words = format!("0 refunds were cancelled so far; {go_on}");
+        assert!(said.contains(&words), "{words}: {said}");
+    }
+}
