@@ -35,6 +35,7 @@ mod wrap;
 use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -144,6 +145,9 @@ impl Command {
     }
 }
 
+/// The longest wait for the runtime's threads, once all is done. Nobody can stop a thread that waits for DNS.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
 /// The commands that refuse `--config`, so their help does not offer it.
 const WITHOUT_FILE: [&str; 6] = ["dev", "demo", "pretend-bank", "token", "completions", "man"];
 
@@ -195,7 +199,7 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(dispatch(cli)) {
+    let code = match runtime.block_on(dispatch(cli)) {
         Ok(code) => output::exit_code(code),
         Err(error) => {
             // These errors name only the step that failed. The others are whole sentences, also around such an error.
@@ -206,7 +210,10 @@ pub fn main() -> ExitCode {
             eprintln!("refundd: {step}{}", text::shown_lines(&chain(error.as_ref()).to_string()));
             ExitCode::FAILURE
         }
-    }
+    };
+    // What still runs in the background is dropped, such as a temporary folder. Only a lookup of a name that hangs may take longer.
+    runtime.shutdown_timeout(LAST_WAIT);
+    code
 }
 
 async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {

@@ -152,7 +152,7 @@ async fn reload(daemon: &Daemon, reader: &Reader, level: &logs::Level) {
 }
 
 /// Reads the configuration for reloads. A mount that does not answer, or a pipe without a writer, may keep a read for ever. So a
-/// thread reads, and the watchdog and the signals do not wait for it. The runtime would wait for a thread of its own at the end.
+/// thread reads, and the watchdog and the signals do not wait for it.
 struct Reader {
     file: Option<PathBuf>,
     /// Taken while a thread reads.

@@ -1,5 +1,6 @@
 //! The addresses to which the name of Postgres may lead.
 
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use playground::{Authority, PostgresOptions, PrivatePostgres, Silent};
@@ -84,4 +85,25 @@ async fn a_node_that_can_make_no_socket_says_why_it_does_not_pass_over_a_silent_
     let node = NodeProcess::spawn_with_hosts(&text, TWO, [("TMPDIR", "/proc/nowhere")]);
     node.wait_for_line("a Unix socket in /proc/nowhere: No such file or directory");
     assert!(node.log().iter().any(|line| line.contains("tmpfs: [/tmp]")), "{:#?}", node.log());
+}
+
+/// The resolver opens `/etc/hosts`, which is a pipe that nobody writes. So its thread never ends.
+#[tokio::test]
+async fn a_command_ends_after_its_error_though_a_lookup_still_hangs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (hosts, config) = (folder.path().join("hosts"), folder.path().join("refundd.toml"));
+    assert!(Command::new("mkfifo").arg(&hosts).status().unwrap().success());
+    std::fs::write(&config, "[postgres]\nurl = \"postgres://refundd@localhost/payments\"\n").unwrap();
+    let mut program = NodeProcess::program_with_hosts(&hosts);
+    program.args(["migrate", "--config"]).arg(&config).stderr(Stdio::piped());
+    let (mut child, began) = (program.spawn().unwrap(), Instant::now());
+    while child.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(40) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // It has ended by itself, or it ends now without a code.
+    let _ = child.kill();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("Postgres did not answer within"), "{said}");
 }
