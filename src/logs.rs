@@ -4,12 +4,14 @@
 //! This file does not write log lines: each room writes its own. docs/logging.md lists the fields.
 
 mod priority;
+mod queue;
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::io::{self, Write};
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
 use tracing::Metadata;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -17,7 +19,12 @@ use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
+use queue::LineQueue;
+
 use crate::refund::text;
+
+/// The lines for standard output. They belong to the process, as standard output does.
+static LINES: LazyLock<LineQueue> = LazyLock::new(LineQueue::default);
 
 /// An error and all its causes, on one line, for a log field.
 #[derive(Debug)]
@@ -60,9 +67,9 @@ pub enum Format {
     Json,
 }
 
-/// Changes the log level of the running process. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Level(Handle<EnvFilter, Registry>);
+/// The logs of the running process. When this value is dropped, it waits until all lines are written, for two seconds at most.
+#[derive(Debug)]
+pub struct Logs(Handle<EnvFilter, Registry>);
 
 /// The error for a log level that is no valid filter.
 #[derive(Debug, thiserror::Error)]
@@ -78,11 +85,11 @@ fn filter(level: &str) -> Result<EnvFilter, BadLevel> {
     EnvFilter::try_new(level).map_err(|source| BadLevel { given: level.to_owned(), source })
 }
 
-/// Sends logs to standard output from now on.
+/// Sends logs to standard output from now on. A thread of its own writes them, and nobody else waits for standard output.
 ///
 /// # Errors
 /// When `level` is no valid filter.
-pub fn init(format: Format, level: &str) -> Result<Level, BadLevel> {
+pub fn init(format: Format, level: &str) -> Result<Logs, BadLevel> {
     let (filter, handle) = tracing_subscriber::reload::Layer::new(filter(level)?);
     let outputs = |shown: Option<Shown>| Outputs { is_journal: priority::stdout_is_journal(), shown };
     let layer: Box<dyn Layer<_> + Send + Sync> = match format {
@@ -100,30 +107,29 @@ pub fn init(format: Format, level: &str) -> Result<Level, BadLevel> {
         }
     };
     // In tests a process may call this twice; the first call wins.
-    let _ = tracing_subscriber::registry().with(filter).with(layer).try_init();
-    Ok(Level(handle))
-}
-
-thread_local! {
-    /// The lines that [`together`] gathers on this thread; `None` outside of it.
-    static GATHERED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
-}
-
-/// Writes the log lines of `log` with few calls of the system, the last one at its end, also if it panics. For many lines at
-/// once: each call costs a good part of what its line costs.
-pub fn together(log: impl FnOnce()) {
-    struct WriteAtTheEnd;
-    impl Drop for WriteAtTheEnd {
-        fn drop(&mut self) {
-            if let Some(lines) = GATHERED.take() {
-                // As with a single line: nobody can be told that standard output is gone.
-                io::stdout().write_all(&lines).ok();
-            }
-        }
+    if tracing_subscriber::registry().with(filter).with(layer).try_init().is_ok() {
+        std::thread::spawn(|| LINES.write_to(StandardOutput));
     }
-    GATHERED.set(Some(Vec::with_capacity(Output::MOST_GATHERED)));
-    let _write = WriteAtTheEnd;
-    log();
+    Ok(Logs(handle))
+}
+
+/// Counts the lines that standard output did not take in time, since the process began.
+#[must_use]
+pub fn lost_lines() -> Counter {
+    LINES.lost()
+}
+
+/// Standard output without the lock of [`io::stdout`]. A write that hangs would keep the lock, and the process could not end.
+struct StandardOutput;
+
+impl Write for StandardOutput {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(io::stdout(), text)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Writes the hidden characters of a line out.
@@ -156,53 +162,46 @@ impl MakeWriter<'_> for Outputs {
     }
 }
 
-/// Standard output, or what [`together`] gathers. A log line is written as a whole.
+/// Puts a log line into the queue, as a whole.
 struct Output {
     /// What journald wants to see before the line.
     prefix: Option<&'static str>,
     shown: Option<Shown>,
 }
 
-impl Output {
-    /// In bytes.
-    const MOST_GATHERED: usize = 16 * 1024;
-}
-
 impl Write for Output {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if let Some(shown) = self.shown.take()
-            && let Ok(text) = std::str::from_utf8(line)
-            && let Cow::Owned(shown) = shown(text)
-        {
-            return self.write_all(shown.as_bytes()).map(|()| line.len());
+        let shown = self.shown.zip(std::str::from_utf8(line).ok()).map(|(shown, text)| shown(text));
+        let text = shown.as_deref().map_or(line, str::as_bytes);
+        match self.prefix {
+            Some(prefix) => LINES.put(&priority::with_prefix(prefix, text)),
+            None => LINES.put(text),
         }
-        if let Some(prefix) = self.prefix.take() {
-            let prefixed = priority::with_prefix(prefix, line);
-            return self.write_all(&prefixed).map(|()| line.len());
-        }
-        GATHERED.with_borrow_mut(|gathered| {
-            let Some(lines) = gathered else { return io::stdout().write(line) };
-            if lines.len() + line.len() > Self::MOST_GATHERED {
-                io::stdout().write_all(lines)?;
-                lines.clear();
-            }
-            lines.write(line)
-        })
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stdout().flush()
+        Ok(())
     }
 }
 
-impl Level {
+impl Logs {
+    /// The longest wait for the last lines.
+    const LAST: Duration = Duration::from_secs(2);
+
     /// Changes the log level.
     ///
     /// # Errors
     /// When `level` is no valid filter.
-    pub fn set(&self, level: &str) -> Result<(), BadLevel> {
+    pub fn set_level(&self, level: &str) -> Result<(), BadLevel> {
         let _ = self.0.reload(filter(level)?);
         Ok(())
+    }
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        LINES.drain(Self::LAST);
     }
 }
 

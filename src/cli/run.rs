@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::open::load_settled;
 use crate::config::Config;
 use crate::daemon::{Daemon, systemd};
-use crate::logs::{self, chain};
+use crate::logs::{self, Logs, chain};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -32,7 +32,7 @@ pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<Exi
     hide_memory()?;
     raise_file_limit();
     let config = super::load(file.as_ref())?;
-    let level = logs::init(config.log.format, &config.log.level)?;
+    let logs = logs::init(config.log.format, &config.log.level)?;
     if args.with_parent {
         std::thread::spawn(end_with_parent);
     }
@@ -52,7 +52,7 @@ pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<Exi
     let period = systemd::watchdog_period();
     let mut watchdog = interval(period.unwrap_or(Duration::from_secs(10)));
     let reader = Reader { file, is_free: Arc::new(Semaphore::new(1)) };
-    let reloads = async || reload(&daemon, &reader, &level).await;
+    let reloads = async || reload(&daemon, &reader, &logs).await;
     let has_crashed = until_its_end(&daemon, &mut ends, hangup, reloads, &mut watchdog).await;
 
     systemd::stopping();
@@ -112,12 +112,12 @@ async fn until_its_end(
 }
 
 /// Reads the file again, checks it whole, and swaps it at once. On any error the old configuration stays in force.
-async fn reload(daemon: &Daemon, reader: &Reader, level: &logs::Level) {
+async fn reload(daemon: &Daemon, reader: &Reader, logs: &Logs) {
     let done = async {
         let config = reader.read().await?;
         let log_level = config.log.level.clone();
         let reloaded = daemon.reload(config).await?;
-        level.set(&log_level)?;
+        logs.set_level(&log_level)?;
         anyhow::Ok(reloaded)
     };
     match done.await {

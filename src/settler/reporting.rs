@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::bank::outcome::for_the_log;
 use crate::lock::Lock;
-use crate::logs::{self, chain, millis};
+use crate::logs::{chain, millis};
 use crate::refund::{Code, Outcome};
 use crate::store::{Settled, SettledBatch, StoreError};
 
@@ -13,7 +13,9 @@ use super::Writer;
 impl Writer {
     /// Counts and logs the outcomes of sends.
     pub(super) fn report(&self, batch: &[Settled]) {
-        logs::together(|| batch.iter().for_each(|one| self.report_one(one)));
+        for one in batch {
+            self.report_one(one);
+        }
     }
 
     fn report_one(&self, one: &Settled) {

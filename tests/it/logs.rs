@@ -1,6 +1,7 @@
 //! Log lines and metrics say what became of refunds, in the same form everywhere.
 
 mod journal;
+mod unread;
 
 use std::time::Duration;
 

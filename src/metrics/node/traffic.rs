@@ -4,6 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::registry::Registry;
 
 use super::{Metrics, Of, shown};
+use crate::logs::lost_lines;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByWay {
@@ -51,6 +52,8 @@ impl TrafficMetrics {
                 "Messages to the receiver of webhooks, by result: delivered or failed",
             ),
         };
+        let lost = "Lines of the log that were lost because standard output took no more";
+        page.register("log_lines_lost", lost, lost_lines());
         // A counter that appears at 1 has no increase, and its alarm would not ring.
         for result in ["taken_over", "refused"] {
             traffic.config_reloads.get_or_create_owned(&ByResult { result: result.to_owned() });

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use super::Scratch;
 pub struct NodeProcess {
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
+    is_unread: Arc<AtomicBool>,
     /// Reads the log to its end.
     reader: Option<JoinHandle<()>>,
     file: tempfile::NamedTempFile,
@@ -103,12 +105,25 @@ impl NodeProcess {
             .spawn()
             .unwrap();
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let is_unread: Arc<AtomicBool> = Arc::default();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let reader = std::thread::spawn({
-            let log = Arc::clone(&log);
-            move || lines.map_while(Result::ok).for_each(|line| log.lock().unwrap().push(line))
+            let (log, is_unread) = (Arc::clone(&log), Arc::clone(&is_unread));
+            move || {
+                for line in lines.map_while(Result::ok) {
+                    log.lock().unwrap().push(line);
+                    while is_unread.load(Ordering::Relaxed) {
+                        std::thread::park_timeout(Duration::from_millis(10));
+                    }
+                }
+            }
         });
-        NodeProcess { child, log, reader: Some(reader), file, _hosts: hosts }
+        NodeProcess { child, log, is_unread, reader: Some(reader), file, _hosts: hosts }
+    }
+
+    /// Says whether nobody reads its output from its next line on.
+    pub fn leave_unread(&self, is_unread: bool) {
+        self.is_unread.store(is_unread, Ordering::Relaxed);
     }
 
     /// Where it serves HTTP, once it does.
@@ -167,6 +182,7 @@ impl NodeProcess {
             assert!(began.elapsed() < Duration::from_mins(1), "it does not end: {:#?}", self.log());
             std::thread::park_timeout(Duration::from_millis(10));
         };
+        self.leave_unread(false);
         if let Some(reader) = self.reader.take() {
             reader.join().unwrap();
         }
