@@ -16,7 +16,6 @@ mod workers;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use secrecy::{ExposeSecret, SecretString};
@@ -35,6 +34,7 @@ use crate::http::access::Access;
 use crate::lock::Lock;
 use crate::logs::chain;
 use crate::metrics::Metrics;
+use crate::node::progress::Progress;
 use crate::node::{Node, NodeState};
 use crate::notify::{LeasePatience, Notifier};
 use crate::recovery::{Keep, Recovery};
@@ -283,7 +283,7 @@ impl Daemon {
 
     /// The names of the loops that have been inside one pass for over a minute.
     pub fn stuck(&self) -> Vec<String> {
-        self.node.progress.stuck(Duration::from_mins(1))
+        self.node.progress.stuck(Progress::PATIENCE)
     }
 
     /// Waits until a loop crashes or ends by itself, and returns its name.

@@ -1,4 +1,4 @@
-//! The health checks: whether the process lives, and whether the node is ready for callers.
+//! The health checks: whether the node needs no restart, and whether it is ready for callers.
 //!
 //! A node that cannot send still saves refunds: Redis is away, or claims fail. It is degraded, not down, and a load
 //! balancer should keep sending requests to it. Without Postgres the node can do nothing for a caller, nor while Postgres
@@ -22,6 +22,7 @@ use super::shared_read::SharedRead;
 use super::{Api, Json, Problem, Who};
 use crate::logs::chain;
 use crate::node::Node;
+use crate::node::progress::Progress;
 
 /// The longest wait for Postgres, so that the answer comes before a load balancer gives up.
 const MOST: Duration = Duration::from_secs(2);
@@ -63,9 +64,24 @@ async fn ping(node: &Node) -> Option<Unfit> {
     Some(Unfit { problem, reason })
 }
 
-/// `GET /health/live`: the process answers.
-pub(super) async fn live() -> Json<Value> {
-    Json(json!({"status": "live"}))
+/// `GET /health/live`: the process answers, and no loop is stuck. It is the watchdog of nodes that systemd does not run.
+///
+/// A node that stops is live: each wait of its stop has a bound.
+pub(super) async fn live(State(api): State<Api>, who: Who) -> Result<Json<Value>, Problem> {
+    let is_stopping = api.node.stop.is_cancelled();
+    let stuck = if is_stopping { Vec::new() } else { api.node.progress.stuck(Progress::PATIENCE) };
+    liveness(&stuck, who.may_see_reasons())
+}
+
+fn liveness(stuck: &[String], with_reason: bool) -> Result<Json<Value>, Problem> {
+    if stuck.is_empty() {
+        return Ok(Json(json!({"status": "live"})));
+    }
+    let detail = "a loop of this node has been inside one round for more than a minute; restart the node";
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stuck", "Stuck", detail);
+    // A loop may have the name of a channel.
+    let reason = format!("loop {} is stuck", stuck.join(", "));
+    Err(if with_reason { problem.with("reason", reason) } else { problem })
 }
 
 /// `GET /health/ready`: the node can save refunds.
@@ -120,6 +136,20 @@ fn readiness(trouble: Option<String>, with_reason: bool) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_with_a_stuck_loop_is_not_live_and_names_the_loop_to_those_who_may_see_it() {
+        let progress = Progress::default();
+        let problem = |with_reason| liveness(&progress.stuck(Duration::ZERO), with_reason).err();
+        assert_eq!(problem(true), None);
+        let pass = progress.pass("channel worker of acme");
+        let stuck = problem(false).unwrap();
+        assert_eq!((stuck.status(), stuck.kind()), (StatusCode::SERVICE_UNAVAILABLE, "stuck"));
+        let named = stuck.with("reason", "loop channel worker of acme is stuck");
+        assert_eq!(problem(true), Some(named));
+        drop(pass);
+        assert_eq!(problem(true), None);
+    }
 
     #[test]
     fn a_node_that_cannot_send_is_degraded_and_says_why() {

@@ -1,5 +1,5 @@
 //! Progress: which loops are inside a pass, and since when. The watchdog looks here before it reports to systemd that
-//! the node is well.
+//! the node is well, and so does `GET /health/live`.
 //!
 //! A loop may wait for work for any time. A loop that stays inside one pass for too long is stuck.
 
@@ -29,6 +29,9 @@ pub struct Pass {
 }
 
 impl Progress {
+    /// How long a loop may be inside one pass. A node with a loop that takes longer needs a restart.
+    pub const PATIENCE: Duration = Duration::from_mins(1);
+
     /// Begins a pass of the loop called `name`.
     pub fn pass(&self, name: impl Into<String>) -> Pass {
         let mut passes = self.0.locked();
