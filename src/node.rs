@@ -5,6 +5,7 @@
 pub mod breakers;
 pub mod effective_limits;
 mod late_answers;
+mod late_bytes;
 pub mod lead_time;
 pub mod liveness;
 pub mod meter;
