@@ -88,6 +88,8 @@ pub struct ChannelWorker<W> {
     forgot: bool,
     /// The last claim met ids whose refunds can no longer be claimed; the next ids may be such ids too.
     met_unclaimable: bool,
+    /// How many claims in a row were refused as outdated.
+    outdated_claims: u32,
     notices: RedisNotices,
 }
 

@@ -193,6 +193,7 @@ impl<W: Work> ChannelWorker<W> {
         taken: &[(RefundId, Permit)],
         claimed: Claimed<W::Leased>,
     ) -> Result<AfterClaim, Obstacle> {
+        self.outdated_claims = if claimed.outdated { self.outdated_claims.saturating_add(1) } else { 0 };
         if claimed.is_suspended || claimed.clocks_apart || claimed.is_address_lost {
             self.notices.wasted = true;
         }
@@ -226,7 +227,10 @@ impl<W: Work> ChannelWorker<W> {
             self.refresh(channel, taken).await?;
         }
         if claimed.outdated {
-            let next = after_refusal(channel, taken);
+            let mut next = after_refusal(channel, taken);
+            if self.outdated_claims > 1 && matches!(next, Next::Now) {
+                next = Next::later(jittered(Self::RESTORE_AGAIN));
+            }
             if !matches!(next, Next::Now) {
                 // Nodes with the stricter rule in their own file send these refunds meanwhile.
                 self.put_back(&taken.iter().map(|(id, _)| *id).collect::<Vec<_>>()).await;

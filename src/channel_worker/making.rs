@@ -101,6 +101,7 @@ impl<W: Work> ChannelWorker<W> {
             forgot: false,
             prefetched: Vec::new(),
             met_unclaimable: false,
+            outdated_claims: 0,
             notices: RedisNotices::default(),
         }
     }

@@ -15,8 +15,8 @@ use crate::node::jittered;
 use crate::refund::RefundId;
 
 impl<W: Work> ChannelWorker<W> {
-    /// The wait after a second restore in a row, and after a take of which no refund is left.
-    const RESTORE_AGAIN: Duration = Duration::from_millis(50);
+    /// The wait after a second restore or refused claim in a row, and after a take of which no refund is left.
+    pub(super) const RESTORE_AGAIN: Duration = Duration::from_millis(50);
 
     /// One take, and the claim and the requests that follow.
     pub(super) async fn round(

@@ -123,24 +123,27 @@ impl Node {
     }
 
     /// Publishes when the days of these limits' time zones begin, where no node has done so. This node counts by the
-    /// published days, and warns if its own time zone database differs. Postgres's clock says which days are near.
+    /// published days, and warns if its own time zone database differs. Postgres's clock says which days are near. Answers how
+    /// many days it published.
     ///
     /// # Errors
     /// When Postgres fails.
     pub async fn publish_days<'a>(
         &self,
         limits: impl IntoIterator<Item = &'a Arc<Limit>>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<u64, StoreError> {
         let mut seen = HashSet::new();
         let zoned = limits.into_iter().filter_map(|limit| Some((limit, limit.rule.zone()?)));
         let zoned: Vec<(&Arc<Limit>, &str)> = zoned.filter(|(_, zone)| seen.insert(*zone)).collect();
         if zoned.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
+        let mut added = 0;
         let now = self.state.store.now().await?;
         for (limit, zone) in zoned {
             let own = self.own_days(limit, zone, now);
-            let published = self.state.store.publish_days(zone, &own, &self.name).await?;
+            let (new, published) = self.state.store.publish_days(zone, &own, &self.name).await?;
+            added += new;
             for day in &published {
                 let Some((_, begins_us)) =
                     own.iter().find(|(name, us)| *name == day.day && *us != day.begins_us)
@@ -163,7 +166,7 @@ impl Node {
             }
             self.bucket.share_edges(zone, published.iter().map(|day| day.begins_us));
         }
-        Ok(())
+        Ok(added)
     }
 
     /// The days of a limit's time zone by this machine's database as it is now. A node runs for longer than a database
@@ -192,11 +195,22 @@ impl Node {
     ///   over, or the ledger does not know it, because the database was restored from a backup or made anew.
     /// - Redis's count, or its rule, cannot be true: somebody wrote into Redis. Then Redis forgets both.
     ///
+    /// The claim also refuses a permit of a day that Postgres lost. So the days are published first.
+    ///
     /// # Errors
     /// When Redis or Postgres fails.
-    pub async fn catch_up(&self, limit: &Limit, refused: &[Permit]) -> Result<(), ServerError> {
+    pub async fn catch_up(&self, limit: &Arc<Limit>, refused: &[Permit]) -> Result<(), ServerError> {
         let mut numbers = refused.iter().flat_map(|permit| &permit.numbers);
         let Some(number) = numbers.rfind(|number| number.limit == limit.name) else { return Ok(()) };
+        let lost = self.publish_days([limit]).await?;
+        // One day more each day is usual. Where the present day is missing, those after it are missing, too.
+        if lost > 1 {
+            tracing::warn!(
+                limit.name = %limit.name, days = lost,
+                "Postgres had lost {lost} days of the time zone of limit `{}`, as after a failover: this node published them again",
+                limit.name,
+            );
+        }
         let generation = self.store.generation(&limit.name).await?;
         if generation != number.generation {
             self.bucket.forget(limit, generation.max(number.generation.saturating_add(1))).await?;

@@ -3,6 +3,7 @@
 //! Nodes may have different time zone databases, and the numbers of a window must be the same on all nodes.
 
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::connections::{Ask, Run};
 use super::named::{Statement, bind, column, statement};
@@ -37,13 +38,14 @@ pub struct PublishedDay {
 }
 
 impl Store {
-    /// Publishes when days of a zone begin, where no node has done so; answers the days that all nodes use.
+    /// Publishes when days of a zone begin, where no node has done so; answers how many it wrote, and the days that all nodes
+    /// use.
     pub async fn publish_days(
         &self,
         zone: &str,
         days: &[(String, i64)],
         node: &str,
-    ) -> Result<Vec<PublishedDay>, StoreError> {
+    ) -> Result<(u64, Vec<PublishedDay>), StoreError> {
         let query = bind!(
             PUBLISH_DAYS,
             zone: zone,
@@ -51,16 +53,14 @@ impl Store {
             begins_us: column(days, |(_, begins_us)| *begins_us),
             node: node,
         );
-        query.run(&self.db).await.doing("publish the days of a time zone")?;
+        let done = query.run(&self.db).await.doing("publish the days of a time zone")?;
         let rows = sqlx::query(DAYS).bind(zone).all(&self.db).await;
         let rows = rows.doing("read the days of a time zone")?;
-        Ok(rows
-            .iter()
-            .map(|row| PublishedDay {
-                day: row.get("day"),
-                begins_us: row.get("begins_us"),
-                node: row.get("node"),
-            })
-            .collect())
+        let day = |row: &PgRow| PublishedDay {
+            day: row.get("day"),
+            begins_us: row.get("begins_us"),
+            node: row.get("node"),
+        };
+        Ok((done.rows_affected(), rows.iter().map(day).collect()))
     }
 }

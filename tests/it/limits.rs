@@ -8,6 +8,7 @@ pub mod days;
 mod ended;
 mod in_memory;
 mod newer;
+mod outdated;
 mod overruled;
 mod refused;
 mod share_locks;

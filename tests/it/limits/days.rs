@@ -6,8 +6,9 @@ use jiff::tz::TimeZone;
 use refundd::limiter::{Algorithm, Limit};
 use refundd::metrics::Metrics;
 use refundd::node::Node;
+use refundd::refund::State;
 
-use crate::harness::Scratch;
+use crate::harness::{NodeProcess, Scratch, until};
 
 /// Five permits for each day of Tokyo.
 pub const DAILY: &str = r#"
@@ -75,4 +76,18 @@ async fn a_permit_of_a_day_of_26_hours_is_good_until_the_next_day_begins() {
     assert!(keeps("Antarctica/Troll", 5).await);
     assert!(!keeps("Antarctica/Troll", 6).await, "the day has no more permits than its number");
     assert!(!keeps("Europe/Berlin", 5).await, "the next day has begun");
+}
+
+/// A node publishes its days again by itself after half an hour.
+#[tokio::test]
+async fn days_that_postgres_lost_are_published_again_by_the_first_claim_that_is_refused() {
+    let scratch = Scratch::new().await;
+    let node = NodeProcess::start(&scratch, "a", &DAILY.replace("permits = 5", "permits = 5000"));
+    scratch.insert("acme", "R-", 2).await;
+    until("two are paid", async || scratch.count(State::Succeeded).await == 2).await;
+    // As a failover does that loses the node's first commits.
+    assert_eq!(scratch.sql("delete from refundd.zone_days").await, 5);
+    scratch.insert("acme", "S-", 2).await;
+    until("the other two are paid", async || scratch.count(State::Succeeded).await == 4).await;
+    node.wait_for_line("Postgres had lost 5 days of the time zone of limit `acme`");
 }

@@ -50,6 +50,8 @@ pub struct Worker {
     pub depth: Option<u64>,
     /// The last claim met ids whose refunds can no longer be claimed.
     pub met_unclaimable: bool,
+    /// How many claims in a row were refused as outdated.
+    pub outdated_claims: u32,
     pub chores: VecDeque<Chore>,
     pub wasted: bool,
     /// When the node looks for due inquiries of the channel again, in us of the world's clock.
@@ -177,6 +179,8 @@ pub struct Node {
 impl Node {
     /// How long it waits after a failed call, in us.
     pub const TRY_AGAIN: i64 = 500_000;
+    /// How long it waits after a second claim in a row that was refused as outdated, in us.
+    pub const RESTORE_AGAIN: i64 = 50_000;
 
     pub fn new(
         stage: &Stage,

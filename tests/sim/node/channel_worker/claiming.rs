@@ -194,7 +194,12 @@ impl World<'_> {
                 self.nodes[n].worker(purpose, channel_index).depth = Some(depth);
             }
         }
+        let now = self.now();
         let worker = self.nodes[n].worker(purpose, channel_index);
+        worker.outdated_claims = if claimed.outdated { worker.outdated_claims + 1 } else { 0 };
+        if worker.outdated_claims > 1 && waits.is_none() {
+            worker.not_before = now + Node::RESTORE_AGAIN;
+        }
         worker.met_unclaimable = !is_refused && !claimed.stale.is_empty();
         worker.wasted |= claimed.is_suspended || claimed.clocks_apart || claimed.is_address_lost;
         if claimed.is_suspended {
