@@ -9,7 +9,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::bucket::BucketError;
+use crate::bucket::{Bucket, BucketError};
 use crate::crash;
 use crate::limiter::rule::days_of;
 use crate::limiter::{Forgotten, Limit, Permit};
@@ -188,9 +188,11 @@ impl Node {
         read.map_or_else(|_| limit.rule.days(now), |zone| days_of(&zone, now))
     }
 
-    /// Corrects Redis after the ledger refused permits of a limit. There are three cases:
+    /// Corrects Redis after the ledger refused permits of a limit. There are four cases:
     ///
     /// - Redis granted numbers that were spent before. Then it is told how many are spent.
+    /// - Redis granted numbers above all that are spent, and the claim was refused for another reason, such as another limit. Then
+    ///   Redis forgets the count of a long window. Told how many are spent, it would keep its own higher count until the window ends.
     /// - Redis counts under another generation than the ledger. Then Redis forgets its count. That generation is
     ///   over, or the ledger does not know it, because the database was restored from a backup or made anew.
     /// - Redis's count, or its rule, cannot be true: somebody wrote into Redis. Then Redis forgets both.
@@ -229,7 +231,11 @@ impl Node {
                 .store
                 .count_spent(limit, number.window_start_us, window, self.bucket.tolerance())
                 .await?;
-            self.bucket.restore(limit, &count).await?;
+            if limit.rule.per >= Bucket::LONG_WINDOW && i64::from(number.ordinal) > count.used {
+                self.bucket.forget(limit, i64::MAX).await?;
+            } else {
+                self.bucket.restore(limit, &count).await?;
+            }
         } else {
             if number.stricter_rule.is_some() {
                 tracing::info!(

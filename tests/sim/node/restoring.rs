@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use refundd::bucket::Purpose;
+use refundd::bucket::{Bucket, Purpose};
 
 use crate::violation::{Checked, broken, taken};
 use crate::world::node::{Chore, Node, TOLERANCE};
@@ -100,7 +100,11 @@ impl World<'_> {
                     let window = (number.window_start_us, number.window_start_us + 1);
                     let count =
                         taken(store.count_spent(&limit, number.window_start_us, window, TOLERANCE).await)?;
-                    Chore::Restore(limit, count)
+                    if limit.rule.per >= Bucket::LONG_WINDOW && i64::from(number.ordinal) > count.used {
+                        Chore::Forget(limit, i64::MAX)
+                    } else {
+                        Chore::Restore(limit, count)
+                    }
                 } else {
                     return Ok(true);
                 };
