@@ -77,7 +77,7 @@ grant select on all sequences in schema refundd to refundd_node;
 -- another channel, seal the journal, lease the delivery of changes, and write what came of lost refunds. A new function needs a
 -- line here. Triggers and these functions write refundd.events, so the role has no right to insert there.
 grant execute on function refundd.approve, refundd.attempts_since, refundd.backlog_room, refundd.bounds_in_span, refundd.cancel, refundd.clocks_keep_rule, refundd.count_ended, refundd.counts, refundd.decide,
-                          refundd.deliver, refundd.expire_proposals, refundd.feed_reach, refundd.forget_events, refundd.inquiry_is_kept, refundd.is_where_it_was_sent, refundd.journal_has_a_send, refundd.ledger_keeps_rules, refundd.lock_shares,
+                          refundd.deliver, refundd.expire_proposals, refundd.feed_reach, refundd.forget_events, refundd.gaps_keep_rule, refundd.inquiry_is_kept, refundd.is_where_it_was_sent, refundd.journal_has_a_send, refundd.ledger_keeps_rules, refundd.lock_shares,
                           refundd.may_have_been_executed, refundd.move, refundd.move_is_legal, refundd.note_bank_ref, refundd.note_lost_refund, refundd.note_reach, refundd.openings_are_near, refundd.outcome_is_kept, refundd.own_rule_has_room,
                           refundd.permits_are_kept_for, refundd.permits_keep_rules, refundd.propose, refundd.recovery_moved,
                           refundd.refund_holds_card_number, refundd.reserve_share, refundd.rule_is_stricter, refundd.rule_most, refundd.rule_reach,

@@ -61,6 +61,7 @@ const FUNCTIONS: &[&str] = &[
     "expire_proposals",
     "feed_reach",
     "forget_events",
+    "gaps_keep_rule",
     "inquiry_is_kept",
     "is_where_it_was_sent",
     "journal_has_a_send",

@@ -202,8 +202,8 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "drop function refundd.seal_journal, refundd.journal_writers, refundd.seals_are_never_changed, refundd.dropped_months_are_never_changed",
         // 0043 and 0044
         "drop function refundd.spent_permits_keep_rules, refundd.clocks_keep_rule, refundd.bounds_in_span",
-        // 0030, 0050 and 0077
-        "drop function refundd.permits_keep_rules, refundd.ledger_keeps_rules, refundd.spans_keep_rule, refundd.windows_keep_rule, refundd.openings_are_near, refundd.own_rule_has_room, refundd.rule_is_stricter, refundd.rule_most",
+        // 0030, 0050, 0077 and 0092
+        "drop function refundd.permits_keep_rules, refundd.ledger_keeps_rules, refundd.spans_keep_rule, refundd.windows_keep_rule, refundd.openings_are_near, refundd.own_rule_has_room, refundd.gaps_keep_rule, refundd.rule_is_stricter, refundd.rule_most",
         "alter table refundd.ended_until drop column next_until, drop column next_after, drop column next_horizon",
         "drop function refundd.transactions_under_way",
         // 0018

@@ -97,5 +97,6 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = migrations! {
     89 "0089_a_conflict_warns_of_paying_twice",
     90 "0090_a_late_inquiry_tells_of_two_payments",
     91 "0091_late_answers_name_their_channel",
+    92 "0092_a_strict_gap_is_kept_by_the_ledger",
     93 "0093_counts_of_a_refund_rise_by_one",
 };

@@ -179,6 +179,38 @@ async fn a_span_meets_two_numbered_windows_at_most_though_two_clocks_name_them()
     assert_eq!((third.leased.len(), third.overspent.len()), (0, 2), "six in a moment, and four are allowed");
 }
 
+const STRICT: &str = r#"{"algorithm":"paced_strict","permits":10,"per_us":1000000,"lateness_us":20000}"#;
+
+/// A permit of a strict gap whose slot opens then.
+fn strict(id: i64, opens_us: i64) -> (RefundId, Permit) {
+    let (id, mut permit) = numbered(id, opens_us, 1);
+    let number = permit.numbers[0].clone();
+    permit.numbers[0] = PermitNumber { own_rule: STRICT.into(), counted: ALWAYS, ..number };
+    (id, permit)
+}
+
+/// Its slots are 120 ms apart. The span has room for ten permits.
+#[tokio::test]
+async fn permits_nearer_to_each_other_than_a_strict_gap_are_refused_in_whichever_order_they_are_claimed() {
+    for (away_us, leased) in [(119_999, 0), (-119_999, 0), (120_000, 1), (-120_000, 1)] {
+        let scratch = limited_scratch_with(2).await;
+        let now = window(&scratch).await;
+        assert_eq!(claim(&scratch, "a", &[strict(1, now)]).await.leased.len(), 1);
+        let second = claim(&scratch, "b", &[strict(2, now + away_us)]).await;
+        assert_eq!((second.leased.len(), second.overspent.len()), (leased, 1 - leased), "{away_us}");
+    }
+}
+
+#[tokio::test]
+async fn permits_of_one_claim_keep_a_strict_gap_too() {
+    for (away_us, leased) in [(119_999, 0), (120_000, 2)] {
+        let scratch = limited_scratch_with(2).await;
+        let now = window(&scratch).await;
+        let both = claim(&scratch, "a", &[strict(1, now), strict(2, now + away_us)]).await;
+        assert_eq!((both.leased.len(), both.overspent.len()), (leased, 2 - leased), "{away_us}");
+    }
+}
+
 /// Against a count of every span by hand, at moments where nothing was reloaded.
 #[tokio::test]
 async fn a_span_above_a_limit_is_found_wherever_a_claims_permits_are_in_it() {
