@@ -98,7 +98,7 @@ pub struct ChannelWorker<W> {
 struct RedisNotices {
     /// Granted permits were not used: long windows must be counted again from the ledger.
     wasted: bool,
-    /// A node departed, and Redis may still reserve permits for it.
+    /// A node departed, perhaps before this worker began, and Redis may still reserve permits for it.
     departed: bool,
 }
 

@@ -102,7 +102,8 @@ impl<W: Work> ChannelWorker<W> {
             prefetched: Vec::new(),
             met_unclaimable: false,
             outdated_claims: 0,
-            notices: RedisNotices::default(),
+            // Nodes that died before this worker began may have left turns. So has this channel's worker before a reload.
+            notices: RedisNotices { departed: true, ..RedisNotices::default() },
         }
     }
 }

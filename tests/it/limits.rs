@@ -13,6 +13,7 @@ mod overruled;
 mod refused;
 mod share_locks;
 mod shares;
+mod turns;
 
 use std::time::Duration;
 
