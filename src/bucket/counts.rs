@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use redis::Value;
 
+use super::script::Verb;
 use super::server::Call;
 use super::{Bucket, BucketError, micros};
-use crate::limiter::{Forgotten, LedgerCount, Limit, Placement, Rule};
+use crate::limiter::{Forgotten, LedgerCount, Limit, Placement, Rule, timing};
 
 impl Bucket {
     /// Gives Redis the count of a limit that the ledger has. False if Redis does not take it: it has a newer one, or another
@@ -38,13 +39,45 @@ impl Bucket {
         Ok(reply == Value::Int(1))
     }
 
+    /// Waits for `reading` of the ledger, and meanwhile tells Redis again and again that this node still restores the count.
+    pub async fn while_restoring<T>(
+        &self,
+        forgotten: &Forgotten,
+        mut reading: impl Future<Output = T> + Unpin,
+    ) -> T {
+        loop {
+            tokio::select! {
+                biased;
+                read = &mut reading => return read,
+                () = self.still_soon(forgotten) => {}
+            }
+        }
+    }
+
+    async fn still_soon(&self, forgotten: &Forgotten) {
+        tokio::time::sleep(timing::STILL_EVERY).await;
+        // While this node cannot reach Redis, another node may restore the count.
+        let _ = self.still(forgotten).await;
+    }
+
+    /// Tells Redis that this node still restores the count of a limit. Otherwise another node may restore it after
+    /// [`timing::SILENT_FOR`].
+    pub async fn still(&self, forgotten: &Forgotten) -> Result<(), BucketError> {
+        self.tell_as_restorer(forgotten, &self.scripts.still).await
+    }
+
     /// Lets another node restore the count of a limit at once, because this node cannot read the ledger.
     pub async fn give_up(&self, forgotten: &Forgotten) -> Result<(), BucketError> {
+        self.tell_as_restorer(forgotten, &self.scripts.give_up).await
+    }
+
+    /// Runs a verb that does nothing if another node restores the count by now.
+    async fn tell_as_restorer(&self, forgotten: &Forgotten, verb: &Verb) -> Result<(), BucketError> {
         let name = &forgotten.limit.name;
         let mut call = Call::default();
         call.key(self.keys.limit(name)).arg(forgotten.now_us);
         let (server, tag) = (self.counter_of(&forgotten.limit), self.keys.tag_of_limit(name));
-        self.ask(server, &self.scripts.give_up, &call, name.as_str(), &tag).await?;
+        self.ask(server, verb, &call, name.as_str(), &tag).await?;
         Ok(())
     }
 

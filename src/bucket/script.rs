@@ -41,6 +41,7 @@ pub struct Scripts {
     pub acquire: Verb,
     pub reserve: Verb,
     pub restore: Verb,
+    pub still: Verb,
     pub give_up: Verb,
     pub forget: Verb,
     pub stepped: Verb,
@@ -74,6 +75,7 @@ impl Scripts {
             acquire: counting("acquire", include_str!("lua/acquire.lua")),
             reserve: counting("reserve", include_str!("lua/reserve.lua")),
             restore: counting("restore", include_str!("lua/restore.lua")),
+            still: plain("still", include_str!("lua/still.lua")),
             give_up: plain("give_up", include_str!("lua/give_up.lua")),
             forget: plain("forget", include_str!("lua/forget.lua")),
             stepped: plain("stepped", include_str!("lua/stepped.lua")),
@@ -111,6 +113,7 @@ fn constants() -> String {
         ("FURTHEST_RESERVATION", timing::FURTHEST_RESERVATION),
         ("WHILE_RESTORING", timing::WHILE_RESTORING),
         ("FOR_THE_STRICTER", timing::FOR_THE_STRICTER),
+        ("SILENT_FOR", timing::SILENT_FOR),
     ];
     let codes = codes.map(|(name, code)| format!("local {name} = {code}\n"));
     let sends = format!("local SENDS_EACH = {}\n", Sharing::SENDS);

@@ -21,6 +21,13 @@ pub const WHILE_RESTORING: Duration = Duration::from_millis(15);
 /// A node with a looser rule asks again after this time; it may not restore the count itself.
 pub const FOR_THE_STRICTER: Duration = Duration::from_millis(100);
 
+/// A node that restores the count of a limit tells Redis this often that it still does.
+pub const STILL_EVERY: Duration = Duration::from_millis(250);
+
+/// After so long without a word from that node Redis lets another one restore the count: the node may be dead, and its time to
+/// restore the count alone is up to 10 s (`grant.lua`).
+pub const SILENT_FOR: Duration = Duration::from_millis(2_500);
+
 /// A span in microseconds, the unit of the scripts and the statements. A span that 64 bits do not hold becomes a quarter of
 /// the most, so that a sum with it does not overflow.
 #[must_use]

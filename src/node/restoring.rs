@@ -62,7 +62,8 @@ impl Node {
         let limit = &forgotten.limit;
         let place = self.state.restores.try_acquire();
         let store = if place.is_ok() { &self.state.store } else { &self.store };
-        self.publish_days([limit]).await?;
+        let publishing = Box::pin(self.publish_days([limit]));
+        self.bucket.while_restoring(forgotten, publishing).await?;
         if let Some(zone) = limit.rule.zone() {
             self.warn_without_day(limit, zone, forgotten.now_us);
             if forgotten.window.0 == 0 {
@@ -71,7 +72,8 @@ impl Node {
             }
         }
         crash::point("adopting");
-        let count = store.adopt(forgotten, &self.name, self.bucket.tolerance()).await?;
+        let adopting = Box::pin(store.adopt(forgotten, &self.name, self.bucket.tolerance()));
+        let count = self.bucket.while_restoring(forgotten, adopting).await?;
         drop(place);
         crash::point("adopted");
         if forgotten.generation > count.generation {

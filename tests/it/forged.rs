@@ -114,9 +114,9 @@ async fn numbers_far_ahead_stop_nothing() {
         scratch.insert("acme", "R-", 4).await;
         until("the hash is there", async || scratch.bank.look(|l| l.all().len()) >= 4).await;
         for (round, fields, number) in [
-            (0, ["rest_until", "turn", "telling_for"].as_slice(), TOO_FAR),
+            (0, ["rest_until", "turn", "telling_for", "heard"].as_slice(), TOO_FAR),
             (1, ["generation"].as_slice(), TOO_FAR),
-            (2, ["turn", "telling_for", "generation"].as_slice(), FURTHEST),
+            (2, ["turn", "telling_for", "heard", "generation"].as_slice(), FURTHEST),
             (3, ["steps"].as_slice(), TOO_FAR),
             (4, ["steps"].as_slice(), FURTHEST),
         ] {

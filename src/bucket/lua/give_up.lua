@@ -4,5 +4,5 @@
 if redis.call("HGET", KEYS[1], "telling") ~= ARGV[1] then
     return 0
 end
-redis.call("HDEL", KEYS[1], "telling", "telling_for")
+redis.call("HDEL", KEYS[1], "telling", "telling_for", "heard")
 return 1

@@ -62,7 +62,7 @@ if not known then
     redis.call("DEL", limit.key, limit.log)
 end
 redis.call("HSET", limit.key, "rule", rule.text, "seen", whole(now), "generation", whole(generation), "server", server_id(), "edges", rule.edges, "steps", whole(steps))
-redis.call("HDEL", limit.key, "telling", "telling_for")
+redis.call("HDEL", limit.key, "telling", "telling_for", "heard")
 if ledger.rest then
     -- Permits of another server leave by that server's clock. After them a window begins, so that no span meets three
     -- windows.

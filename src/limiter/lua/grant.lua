@@ -1,5 +1,6 @@
 -- grant: grants permits of several limits together, each at the first moment at which every limit has one.
-local RESTORING_FOR, LONGEST_RESTORING = 300000, 10000000 -- us for which one node alone restores a count (restore.lua)
+-- us for which one node alone restores a count (restore.lua), if it says so meanwhile (still.lua)
+local RESTORING_FOR, LONGEST_RESTORING = 300000, 10000000
 local RARE = 500000 -- us; of permits this far apart, a node must not miss one because it asked early
 
 -- Reads the limits of the call: from `first_key` on two KEYS each, and from `first_arg` on three ARGV each: rule,
@@ -39,13 +40,14 @@ end
 -- The reply when Redis forgot a limit. It lets one node at a time restore the count from the ledger. While nodes ask
 -- under a stricter rule, a node with a looser rule may not restore it.
 local function forgot(limit, nth, now)
-    local kept = redis.call("HMGET", limit.key, "telling", "generation", "rule", "seen", "telling_for")
+    local kept = redis.call("HMGET", limit.key, "telling", "generation", "rule", "seen", "telling_for", "heard")
     if overrules(kept[3] and read_rule(kept[3]), natural(kept[4]) or 0, read_rule(limit.proposed), now) then
         return {RESTORING, now, FOR_THE_STRICTER, nth}
     end
     local telling = natural(kept[1])
     local alone = math.min(math.max(natural(kept[5]) or 0, RESTORING_FOR), LONGEST_RESTORING)
-    if telling and telling > now - alone and telling <= now then
+    local heard = math.max(telling or 0, natural(kept[6]) or 0)
+    if telling and telling > now - alone and telling <= now and heard > now - SILENT_FOR then
         return {RESTORING, now, WHILE_RESTORING, nth}
     end
     redis.call("HSET", limit.key, "telling", whole(now))

@@ -28,7 +28,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/heartbeat.rs", "write_liveness", "housekeeping.rs", 0x0db9_aa2b),
     ("src/node/restoring.rs", "restore", "restoring.rs", 0xf91f_7f29),
     ("src/node/restoring.rs", "catch_up", "restoring.rs", 0x8663_b84a),
-    ("src/node/restoring.rs", "try_to_restore", "restoring.rs", 0xe192_f854),
+    ("src/node/restoring.rs", "try_to_restore", "restoring.rs", 0x8de4_9186),
     ("src/node/suspending.rs", "read_suspensions", "housekeeping.rs", 0x3514_0911),
     ("src/node/suspending.rs", "suspend", "send.rs", 0x688c_a038),
     ("src/node/suspending.rs", "note_and_write", "send.rs", 0xc911_c1d1),

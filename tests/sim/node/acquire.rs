@@ -20,6 +20,7 @@ impl World<'_> {
         }
         let channel = self.channel(n, channel_index);
         let Some(limit) = self.rng.choice(&channel.limits).cloned() else { return Ok(false) };
+        self.say_still().await;
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let bucket = self.nodes[n].bucket.clone();

@@ -56,6 +56,7 @@ impl World<'_> {
         if !self.connects(n, purpose, channel_index) {
             return Ok(true);
         }
+        self.say_still().await;
         let fate = self.fate();
         self.nodes[n].link.fares(fate);
         let bucket = self.nodes[n].bucket.clone();

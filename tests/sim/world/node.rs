@@ -41,6 +41,8 @@ pub struct Worker {
     pub not_before: i64,
     /// When the chores go on.
     pub chores_at: i64,
+    /// Redis's reply for which the worker reads the ledger until then.
+    pub reads_for: Option<Forgotten>,
     pub taken: Option<Taken>,
     /// Ids beyond the permits, for permits that are left over.
     pub more: Vec<RefundId>,
@@ -232,6 +234,19 @@ impl Node {
             Purpose::Send => &mut self.send_workers[channel_index],
             Purpose::Inquire => &mut self.inquiry_workers[channel_index],
         }
+    }
+
+    /// Redis's replies for which the node restores counts.
+    pub fn restores(&self) -> Vec<Forgotten> {
+        let workers = self.send_workers.iter().chain(&self.inquiry_workers);
+        let of_worker = |worker: &Worker| {
+            let waiting = worker.chores.iter().filter_map(|chore| match chore {
+                Chore::Adopt(forgotten) => Some(forgotten),
+                Chore::Restore(..) | Chore::CatchUp(..) | Chore::Forget(..) => None,
+            });
+            worker.reads_for.iter().chain(waiting).cloned().collect::<Vec<_>>()
+        };
+        workers.flat_map(of_worker).collect()
     }
 
     pub fn may_take(&self, purpose: Purpose, channel_index: usize, now: i64) -> bool {

@@ -272,7 +272,9 @@ impl World {
             let reply = self.memory.run(COUNTED, &limit.keys, &[]).unwrap();
             let kept: Vec<Value> = list(&list(&reply)[0])
                 .chunks(2)
-                .filter(|pair| !["turn", "seen", "telling", "telling_for"].contains(&text(&pair[0]).as_str()))
+                .filter(|pair| {
+                    !["turn", "seen", "telling", "telling_for", "heard"].contains(&text(&pair[0]).as_str())
+                })
                 .flatten()
                 .cloned()
                 .collect();
