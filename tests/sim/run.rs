@@ -161,8 +161,8 @@ impl World<'_> {
         let mut rounds = 0;
         while self.rows.values().any(|row| !row.state.is_end()) {
             rounds += 1;
-            // A wait of 15 ms may be five rounds, and Redis lets one node alone restore a count for up to 10 s.
-            if rounds > 12_000 {
+            // A wait of 15 ms may be ten rounds, and a node that died keeps its turn to restore a count for 2.5 s.
+            if rounds > 6_000 {
                 break;
             }
             let mut busy = false;
