@@ -227,7 +227,9 @@ impl Config {
     /// Whether a claim may count the permits of a span. It then locks the tables of all days of permits.
     #[must_use]
     pub fn counts_spans(&self) -> bool {
+        // A channel whose bank asks for less gets a limit that is no window (`Channel::slowed_to`).
         self.limits.values().any(|limit| !limit.rule.algorithm.is_numbered())
+            || self.channels.values().any(|channel| channel.adaptive && !channel.limits.is_empty())
     }
 
     /// The limits that neither a channel, nor an inquiry, nor a caller names.

@@ -91,18 +91,17 @@ fn filter(level: &str) -> Result<EnvFilter, BadLevel> {
 /// When `level` is no valid filter.
 pub fn init(format: Format, level: &str) -> Result<Logs, BadLevel> {
     let (filter, handle) = tracing_subscriber::reload::Layer::new(filter(level)?);
-    let outputs = |shown: Option<Shown>| Outputs { is_journal: priority::stdout_is_journal(), shown };
+    let outputs = |shown: Shown| Outputs { is_journal: priority::stdout_is_journal(), shown };
     let layer: Box<dyn Layer<_> + Send + Sync> = match format {
         Format::Json => {
             let lines = tracing_subscriber::fmt::layer().json().flatten_event(true);
-            Box::new(lines.with_target(false).with_writer(outputs(Some(shown_json))))
+            Box::new(lines.with_target(false).with_writer(outputs(shown_json)))
         }
         Format::Human => {
             // https://no-color.org: any value but an empty one.
             let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
             let ansi = !is_plain && io::IsTerminal::is_terminal(&io::stdout());
-            // Colours are hidden characters, too. Beside them tracing-subscriber escapes those that command a terminal.
-            let outputs = outputs(if ansi { None } else { Some(text::shown_lines) });
+            let outputs = outputs(if ansi { shown_coloured } else { shown_plain });
             Box::new(tracing_subscriber::fmt::layer().with_target(false).with_ansi(ansi).with_writer(outputs))
         }
     };
@@ -143,10 +142,36 @@ fn shown_json(line: &str) -> Cow<'_, str> {
     Cow::Owned(text::shown_json(line.to_owned()))
 }
 
+fn shown_plain(event: &str) -> Cow<'_, str> {
+    indented(text::shown_lines(event))
+}
+
+/// Colours are hidden characters, too: those that tracing-subscriber writes stay.
+fn shown_coloured(event: &str) -> Cow<'_, str> {
+    const BEGIN: &str = "\u{1b}[";
+    let mut parts = event.split(BEGIN);
+    let mut shown = text::shown_lines(parts.next().unwrap_or_default()).into_owned();
+    for part in parts {
+        let code = part.split_once('m').map_or("", |(code, _)| code);
+        let is_colour = matches!(code, "0" | "1" | "2" | "3" | "31" | "32" | "33" | "34" | "35" | "36");
+        shown.push_str(if is_colour { BEGIN } else { "\\u{1b}[" });
+        shown.push_str(&text::shown_lines(part));
+    }
+    indented(Cow::Owned(shown))
+}
+
+/// The lines of one event: no text in it looks like an event of its own.
+fn indented(event: Cow<'_, str>) -> Cow<'_, str> {
+    match event.strip_suffix('\n') {
+        Some(lines) if lines.contains('\n') => Cow::Owned(lines.replace('\n', "\n    ") + "\n"),
+        _ => event,
+    }
+}
+
 /// Makes the output of each line.
 struct Outputs {
     is_journal: bool,
-    shown: Option<Shown>,
+    shown: Shown,
 }
 
 impl MakeWriter<'_> for Outputs {
@@ -166,12 +191,12 @@ impl MakeWriter<'_> for Outputs {
 struct Output {
     /// What journald wants to see before the line.
     prefix: Option<&'static str>,
-    shown: Option<Shown>,
+    shown: Shown,
 }
 
 impl Write for Output {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let shown = self.shown.zip(std::str::from_utf8(line).ok()).map(|(shown, text)| shown(text));
+        let shown = std::str::from_utf8(line).ok().map(self.shown);
         let text = shown.as_deref().map_or(line, str::as_bytes);
         match self.prefix {
             Some(prefix) => LINES.put(&priority::with_prefix(prefix, text)),
@@ -208,6 +233,16 @@ impl Drop for Logs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_text_of_an_event_commands_a_terminal_or_looks_like_an_event_of_its_own() {
+        let event =
+            "\u{1b}[2mtime\u{1b}[0m \u{1b}[33m WARN\u{1b}[0m a\u{1b}[2J\u{1b}[8m\u{9b}1m\u{202e}é\nb\n";
+        let said = "a\\u{1b}[2J\\u{1b}[8m\\u{9b}1m\\u{202e}é\n    b\n";
+        assert_eq!(shown_coloured(event), format!("\u{1b}[2mtime\u{1b}[0m \u{1b}[33m WARN\u{1b}[0m {said}"));
+        assert_eq!(shown_plain("a\u{1b}[2J\u{1b}[8m\u{9b}1m\u{202e}é\nb\n"), said);
+        assert_eq!(shown_plain("one line\n"), "one line\n");
+    }
 
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]

@@ -78,7 +78,7 @@ impl LineQueue {
             let lost = self.take(&mut text);
             if lost > 0 {
                 // This line goes through the queue, which has room now.
-                tracing::warn!(lost, "{lost} lines of the log were lost here: standard output took no more");
+                tracing::error!(lost, "{lost} lines of the log were lost here: standard output took no more");
             }
             write_all(&mut output, &text);
             text.clear();
@@ -171,7 +171,7 @@ mod tests {
             assert_eq!(lines.next().unwrap(), line(number));
         }
         let said = lines.next().unwrap();
-        assert!(said.contains(" WARN ") && said.contains("3 lines of the log were lost"), "{said}");
+        assert!(said.contains("ERROR ") && said.contains("3 lines of the log were lost"), "{said}");
         queue.put(b"and on\n");
         assert_eq!(lines.next().unwrap(), "and on");
         assert_eq!(queue.lost().get(), 3);

@@ -157,19 +157,23 @@ fn an_ahead_beyond_the_tolerance_of_clocks_is_warned_of() {
 
 #[test]
 fn many_days_of_permits_are_warned_of_where_claims_lock_them_all() {
-    let warnings = |keep: &str, algorithm: &str| {
+    let warnings = |keep: &str, algorithm: &str, adaptive: bool| {
         let config = with(&format!(
             "[recovery]\nkeep_permits = \"{keep}\"\n[limit.acme]\nalgorithm = \"{algorithm}\"\npermits = 1\nper = \"1s\"\n\
-             [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\n"
+             [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"acme\"]\nadaptive = {adaptive}\n"
         ));
         config.warnings()
     };
-    for (keep, algorithm) in [("7d", "paced"), ("60d", "paced"), ("3650d", "fixed_window")] {
-        assert_eq!(warnings(keep, algorithm), Vec::<String>::new(), "{keep} {algorithm}");
+    for (keep, algorithm, adaptive) in
+        [("7d", "paced", true), ("60d", "paced", true), ("3650d", "fixed_window", false)]
+    {
+        assert_eq!(warnings(keep, algorithm, adaptive), Vec::<String>::new(), "{keep} {algorithm}");
     }
-    let long = warnings("61d", "paced");
-    assert!(long.len() == 1 && long[0].starts_with("`recovery.keep_permits` is 61d."), "{long:?}");
-    assert!(long[0].ends_with("set `recovery.keep_permits` to 60d or less"), "{long:?}");
+    for (algorithm, adaptive) in [("paced", false), ("fixed_window", true)] {
+        let long = warnings("61d", algorithm, adaptive);
+        assert!(long.len() == 1 && long[0].starts_with("`recovery.keep_permits` is 61d."), "{long:?}");
+        assert!(long[0].ends_with("set `recovery.keep_permits` to 60d or less"), "{long:?}");
+    }
 }
 
 #[test]
