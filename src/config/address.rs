@@ -4,6 +4,8 @@
 use hyper::Uri;
 
 use super::field::Field;
+use super::mask;
+use super::section::Section;
 use super::source::Source;
 use crate::bucket::is_this_host;
 
@@ -25,6 +27,24 @@ pub(super) const FOR_TOKENS: Shown = Shown {
     what: "the client's secret",
     instead_of_user: "name the client with `client_id` and the file of its secret with `client_secret_file`",
 };
+
+/// Reads the address that must stand under `key`; `None` after a complaint. `check` has further requirements. Complaints show
+/// neither user nor query.
+pub(super) fn required_uri(
+    section: &Section<'_>,
+    key: &str,
+    why: &str,
+    example: &str,
+    check: impl FnOnce(&mut Field<String>, &Uri),
+) -> Option<Uri> {
+    let mut field = section.required_text(key, why)?;
+    field.shown_as(&mask::endpoint(&field.value));
+    let uri: Option<Uri> = field.value.parse().ok();
+    field.require(section.source, uri.is_some(), || format!("is not an address, such as \"{example}\""));
+    let uri = uri?;
+    check(&mut field, &uri);
+    field.is_sound().then_some(uri)
+}
 
 /// Complains about an address whose scheme is not HTTP, that names no host, or that has a user or a `#` part.
 /// Unless clear text is accepted, `http://` may lead to this host only.

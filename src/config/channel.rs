@@ -10,12 +10,11 @@ use crate::channel::{Authorization, Channel};
 use crate::refund::OnUnknown;
 use crate::refund::id::ChannelName;
 
-use super::address::{TO_A_BANK, require_address};
+use super::address::{TO_A_BANK, require_address, required_uri};
 use super::duration::say;
 use super::field::Field;
 use super::granting::granting;
 use super::limit::Limits;
-use super::mask;
 use super::pointer::require_pointer;
 use super::section::{Section, listed, nearest};
 use super::{
@@ -168,18 +167,10 @@ pub(super) fn read(name: &str, section: &Section<'_>, known: &Limits) -> Option<
 }
 
 fn endpoint(section: &Section<'_>, accepts_plain_http: bool) -> Option<Uri> {
-    let source = section.source;
-    let mut field = section.required_text("endpoint", "it is the address refunds are POSTed to")?;
-    field.shown_as(&mask::endpoint(&field.value));
-    let uri: Option<Uri> = field.value.parse().ok();
-    field.require(
-        source,
-        uri.is_some(),
-        || "is not an address, such as \"https://gateway.example/acme/refunds\"",
-    );
-    let uri = uri?;
-    require_address(source, &mut field, &uri, &TO_A_BANK, accepts_plain_http);
-    field.is_sound().then_some(uri)
+    let why = "it is the address refunds are POSTed to";
+    required_uri(section, "endpoint", why, "https://gateway.example/acme/refunds", |field, uri| {
+        require_address(section.source, field, uri, &TO_A_BANK, accepts_plain_http);
+    })
 }
 
 /// The time of a lease. `ahead` is the longest of the limits of sends and of inquiries: both wait under the same lease.

@@ -6,10 +6,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::Uri;
 
-use super::address::require_receiver;
+use super::address::{require_receiver, required_uri};
 use super::secret::contents;
 use super::section::Section;
-use super::{addresses, certificates, mask};
+use super::{addresses, certificates};
 use crate::bank::{WebhookKey, WebhookTarget};
 
 pub(super) const KEYS: &[&str] = &["url", "secret_file", "ca_file", "addresses"];
@@ -19,24 +19,14 @@ const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 /// Reads the section; `None` without a receiver, or after a complaint.
 pub(super) fn read(section: &Section<'_>) -> Option<WebhookTarget> {
-    let source = section.source;
     section
         .keys(KEYS, &[("secret", "a secret does not belong in this file; name its file with `secret_file`")]);
     if !section.has("url") && !section.has("secret_file") {
         return None;
     }
-    let url = section.required_text("url", "it is the address to which refundd delivers changes");
-    let url = url.and_then(|mut field| {
-        field.shown_as(&mask::endpoint(&field.value));
-        let uri: Option<Uri> = field.value.parse().ok();
-        field.require(
-            source,
-            uri.is_some(),
-            || "is not an address, such as \"https://shop.example/refunds\"",
-        );
-        let uri = uri?;
-        require_receiver(source, &mut field, &uri);
-        field.is_sound().then_some(uri)
+    let why = "it is the address to which refundd delivers changes";
+    let url = required_uri(section, "url", why, "https://shop.example/refunds", |field, uri| {
+        require_receiver(section.source, field, uri);
     });
     let keys = keys(section);
     let is_secure = url.as_ref().is_none_or(|url| url.scheme_str() == Some("https"));

@@ -1,11 +1,8 @@
 //! `token` of a channel: where it gets access tokens, by OAuth 2.0 with client credentials.
 
-use hyper::Uri;
-
 use crate::channel::TokenSource;
 
-use super::address::{FOR_TOKENS, require_address};
-use super::mask;
+use super::address::{FOR_TOKENS, require_address, required_uri};
 use super::secret::contents;
 use super::section::Section;
 
@@ -22,25 +19,15 @@ pub(super) fn read(section: &Section<'_>, is_secure: bool, accepts_plain_http: b
             "a secret does not belong in this file; name its file with `client_secret_file`",
         )],
     );
-    let url = section.required_text("url", "it is the address at which refundd asks for tokens").and_then(
-        |mut field| {
-            field.shown_as(&mask::endpoint(&field.value));
-            let uri: Option<Uri> = field.value.parse().ok();
-            field.require(
-                source,
-                uri.is_some(),
-                || "is not an address, such as \"https://login.example/token\"",
-            );
-            let uri = uri?;
-            require_address(source, &mut field, &uri, &FOR_TOKENS, accepts_plain_http);
-            field.require(
-                source,
-                !is_secure || uri.scheme_str() == Some("https"),
-                || "must start with `https://` like the `endpoint`: the client's secret goes there",
-            );
-            field.is_sound().then_some(uri)
-        },
-    );
+    let why = "it is the address at which refundd asks for tokens";
+    let url = required_uri(section, "url", why, "https://login.example/token", |field, uri| {
+        require_address(source, field, uri, &FOR_TOKENS, accepts_plain_http);
+        field.require(
+            source,
+            !is_secure || uri.scheme_str() == Some("https"),
+            || "must start with `https://` like the `endpoint`: the client's secret goes there",
+        );
+    });
     let client_id =
         section.required_text("client_id", "it is the name by which the token server knows refundd");
     let client_id = client_id.and_then(|mut field| {
