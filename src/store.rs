@@ -71,6 +71,7 @@ use sqlx::Row;
 use sqlx::postgres::{PgConnectOptions, PgRow};
 
 use crate::limiter::timing::micros;
+use crate::refund::State;
 use connections::Connections;
 use error::Doing;
 
@@ -181,6 +182,17 @@ impl Store {
 /// Reads a column of microseconds since 1970; `None` for null.
 fn timestamp(row: &PgRow, column: &'static str) -> Option<jiff::Timestamp> {
     row.get::<Option<i64>, _>(column).and_then(|us| jiff::Timestamp::from_microsecond(us).ok())
+}
+
+/// Reads the column `state` of the refund with this id.
+fn read_state(row: &PgRow, id: i64) -> Result<State, StoreError> {
+    let state: &str = row.get("state");
+    state.parse().map_err(|_| StoreError::Row {
+        table: "refundd.refunds",
+        id,
+        column: "state",
+        found: state.to_owned(),
+    })
 }
 
 /// Every statement with its name, for tests; one test prepares each of them on a migrated database.

@@ -17,7 +17,7 @@ use sqlx::postgres::PgRow;
 use super::claim::read_money;
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
-use super::{Doing, Store, StoreError, timestamp};
+use super::{Doing, Store, StoreError, read_state, timestamp};
 use crate::prove::Period;
 use crate::refund::{Money, RefundId, State};
 
@@ -168,9 +168,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] =
     &[("sent_range", RANGE), ("sent", SENT.sql), ("may_write_sends", MAY_WRITE.sql)];
 
 fn read(row: &PgRow) -> Result<SentLine, StoreError> {
-    let (id, state): (i64, &str) = (row.get("refund_id"), row.get("state"));
-    let bad = |_| StoreError::Row { table: "refundd.refunds", id, column: "state", found: state.to_owned() };
-    let state: State = state.parse().map_err(bad)?;
+    let id: i64 = row.get("refund_id");
+    let state = read_state(row, id)?;
     Ok(SentLine {
         refund: RefundId(id),
         refund_ref: row.get("refund_ref"),

@@ -13,7 +13,7 @@ use super::claim::{
 use super::connections::Ask;
 use super::named::{Statement, bind, column, statement};
 use super::witness::LONG_AGO;
-use super::{ClaimRequest, Claimed, Doing, Store, StoreError, micros};
+use super::{ClaimRequest, Claimed, Doing, Store, StoreError, micros, read_state};
 use crate::refund::inquiry::{self, ACCEPTED_PATIENCE, InquiryAnswer, InquirySettlement};
 use crate::refund::{ChannelName, RefundId, RequestId, State};
 
@@ -170,16 +170,6 @@ impl Store {
             .doing("look up the refund of a bank reference")?;
         Ok(id.map(RefundId))
     }
-}
-
-fn read_state(row: &PgRow, id: i64) -> Result<State, StoreError> {
-    let state: String = row.get("state");
-    state.parse().map_err(|_| StoreError::Row {
-        table: "refundd.refunds",
-        id,
-        column: "state",
-        found: state.clone(),
-    })
 }
 
 fn read_inquiry(row: &PgRow) -> Result<inquiry::LeasedInquiry, StoreError> {

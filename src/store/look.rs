@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 use super::claim::read_money;
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
-use super::{Doing, Store, StoreError, timestamp};
+use super::{Doing, Store, StoreError, read_state, timestamp};
 use crate::caller::Names;
 use crate::refund::{Refund, RefundId, RequestId, State};
 
@@ -72,7 +72,7 @@ pub(super) fn read_refund(row: &PgRow) -> Result<Refund, StoreError> {
         due_at: time("due_us").ok_or_else(|| bad("due_at", "a time beyond the year 9999".to_owned()))?,
         deadline_at: time("deadline_us"),
         request_id: RequestId(row.get("request_id")),
-        state: row.get::<&str, _>("state").parse().map_err(|_| bad("state", row.get("state")))?,
+        state: read_state(row, id)?,
         version: row.get("version"),
         uncertain_since: time("uncertain_us"),
         attempts: row.get("attempts"),

@@ -17,7 +17,7 @@ use super::connections::Ask;
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, statement};
 use super::second_person::NeededFor;
-use super::{Doing, Store, StoreError, timestamp};
+use super::{Doing, Store, StoreError, read_state, timestamp};
 use crate::caller::Names;
 use crate::refund::{Money, ProposalId, Refund, RefundId, State};
 
@@ -221,14 +221,8 @@ pub(super) fn read_proposal(row: &PgRow) -> Result<Proposal, StoreError> {
 
 fn read_waiting(row: &PgRow) -> Result<WaitingProposal, StoreError> {
     let proposal = read_proposal(row)?;
-    let (id, state): (i64, &str) = (proposal.refund_id.0, row.get("state"));
-    let bad = |_| StoreError::Row { table: "refundd.refunds", id, column: "state", found: state.to_owned() };
-    Ok(WaitingProposal {
-        proposal,
-        refund_ref: row.get("refund_ref"),
-        money: read_money(row),
-        state_now: state.parse().map_err(bad)?,
-    })
+    let state_now = read_state(row, proposal.refund_id.0)?;
+    Ok(WaitingProposal { proposal, refund_ref: row.get("refund_ref"), money: read_money(row), state_now })
 }
 
 impl Store {

@@ -8,7 +8,7 @@ use sqlx::postgres::PgRow;
 use super::claim::read_money;
 use super::connections::Ask;
 use super::named::{Statement, bind, statement};
-use super::{Doing, Store, StoreError};
+use super::{Doing, Store, StoreError, read_state};
 use crate::caller::Names;
 use crate::refund::{Money, RefundId, State};
 
@@ -169,17 +169,11 @@ fn stays_of(row: &PgRow, id: i64) -> Result<Option<Stays>, StoreError> {
 
 fn read(row: &PgRow) -> Result<Waiting, StoreError> {
     let id: i64 = row.get("id");
-    let state: &str = row.get("state");
     Ok(Waiting {
         id: RefundId(id),
         refund_ref: row.get("refund_ref"),
         channel: row.get("channel"),
-        state: state.parse().map_err(|_| StoreError::Row {
-            table: "refundd.refunds",
-            id,
-            column: "state",
-            found: state.to_owned(),
-        })?,
+        state: read_state(row, id)?,
         version: row.get("version"),
         money: read_money(row),
         stays: stays_of(row, id)?,
