@@ -163,7 +163,7 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 
 fn stays_of(row: &PgRow, id: i64) -> Result<Option<Stays>, StoreError> {
     let Some(code) = row.get::<Option<&str>, _>("stays") else { return Ok(None) };
-    let bad = || StoreError::Row { table: "refundd.refunds", id, column: "state", found: code.to_owned() };
+    let bad = || StoreError::Row { table: "refundd.refunds", id, column: "stays", found: code.to_owned() };
     Stays::read(code).map(Some).ok_or_else(bad)
 }
 

@@ -26,7 +26,7 @@ leased as (
     returning r.id, r.state, r.lease_epoch, r.inquiries, (extract(epoch from r.uncertain_at) * 1000000)::bigint as uncertain_at_us, r.attempts, r.request_id, r.refund_ref, r.amount_minor, r.currency, r.bank_ref,
               (extract(epoch from least(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond') - r.uncertain_at
                                   - refundd.stepped_forward(r.uncertain_at)) * 1000000)::bigint as uncertain_us,
-              -- The `due_at` of an accepted refund is the end of its patience. SHOW_OVERDUE in recover.rs measures the same age.
+              -- The `due_at` of an accepted refund is the end of its patience. show_overdue.sql measures the same age.
               (select (extract(epoch from least(now(), timestamptz 'epoch' + :witnessed_us::bigint * interval '1 microsecond') - began.at
                                           - refundd.stepped_forward(began.at)) * 1000000)::bigint
                  from (select case r.state when 'accepted' then r.due_at - :patience_us * interval '1 microsecond'
