@@ -95,8 +95,7 @@ fn warn_of_other_placements(before: &Running, after: &Running) {
 /// Permits that were spent under a limit do not count under another one.
 fn warn_of_other_limits(before: &Running, after: &Running) {
     for channel in &after.channels {
-        let old = before.channels.iter().find(|old| old.name == channel.name);
-        let Some(old) = old.filter(|old| *old != channel) else { continue };
+        let Some(old) = before.channel(&channel.name).filter(|old| *old != channel) else { continue };
         let (old, new) = (Config::public_settings(old), Config::public_settings(channel));
         for advice in Config::exchange_advice(channel.name.as_str(), &old, &new) {
             tracing::warn!(channel.name = %channel.name, "{advice}");

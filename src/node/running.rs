@@ -26,6 +26,10 @@ impl Running {
         self.channels.iter().map(|channel| &channel.name)
     }
 
+    pub fn channel(&self, name: &ChannelName) -> Option<&Arc<Channel>> {
+        self.channels.iter().find(|channel| channel.name == *name)
+    }
+
     /// The channels that have this limit, for their refunds or for their inquiries.
     pub fn with_limit(&self, limit: &LimitName) -> impl Iterator<Item = &ChannelName> {
         let is_it = move |other: &Arc<Limit>| other.name == *limit;
@@ -38,7 +42,6 @@ impl Running {
 
     /// What a channel demands of a draft.
     pub fn draft_rules(&self, name: &ChannelName) -> DraftRules {
-        let channel = self.channels.iter().find(|channel| channel.name == *name);
-        channel.map(|channel| channel.draft_rules()).unwrap_or_default()
+        self.channel(name).map(|channel| channel.draft_rules()).unwrap_or_default()
     }
 }

@@ -103,9 +103,7 @@ impl Node {
 
     /// Whether a reload gave the channel another address or other credentials than this request had.
     fn has_other_access(&self, channel: &Channel) -> bool {
-        let running = self.running();
-        let now = running.channels.iter().find(|now| now.name == channel.name);
-        now.is_some_and(|now| !now.has_access_of(channel))
+        self.running().channel(&channel.name).is_some_and(|now| !now.has_access_of(channel))
     }
 
     /// Notes a refusal on this node at once, and writes it to Postgres: now, or later if Postgres does not take it.

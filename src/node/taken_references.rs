@@ -12,7 +12,7 @@ impl Node {
     /// trips, in a task of its own: the caller has other outcomes to write.
     pub fn note_taken_reference(&self, channel: &ChannelName, began: Option<Instant>, message: &str) {
         let running = self.running();
-        let Some(channel) = running.channels.iter().find(|one| one.name == *channel) else { return };
+        let Some(channel) = running.channel(channel) else { return };
         let (Some(breaker), Some(began)) = (channel.breaker, began) else { return };
         let Some(times) = self.breakers.note_taken(&channel.name, &breaker, began) else { return };
         let (node, channel, message) = (self.clone(), Arc::clone(channel), message.to_owned());

@@ -59,8 +59,7 @@ pub(in crate::http) async fn show(
         Err(problem) => return without_figures(problem).await,
     };
     let running = api.node.running();
-    let limits = running.channels.iter().find(|channel| channel.name == name);
-    let limits = limits.map_or(&[][..], |channel| channel.limits.as_slice());
+    let limits = running.channel(&name).map_or(&[][..], |channel| channel.limits.as_slice());
     let minutes = match api.watch.minutes(&api.node.store, &who, name.as_str(), limits).await {
         Ok(minutes) => minutes,
         Err(problem) => return without_figures(problem).await,
