@@ -56,7 +56,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::bank::WebhookTarget;
-use crate::bucket::BucketKind;
+use crate::bucket::{Bucket, BucketKind};
 use crate::caller::{Caller, Callers, Names};
 use crate::channel::Channel;
 use crate::limiter::Limit;
@@ -207,6 +207,12 @@ impl Config {
     #[must_use]
     pub fn draft_rules(&self, name: &ChannelName) -> DraftRules {
         self.channels.get(name).map(|channel| channel.draft_rules()).unwrap_or_default()
+    }
+
+    /// Sets the channels and limits of a bucket.
+    pub fn group(&self, bucket: &Bucket) {
+        let limits = self.limits.values().map(AsRef::as_ref);
+        bucket.group(self.channels.values().map(AsRef::as_ref), limits);
     }
 
     /// What an operator should know of a configuration that meets every requirement. `callers` says which tokens expire.

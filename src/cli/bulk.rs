@@ -202,7 +202,6 @@ fn bucket(config: &Config) -> Option<Bucket> {
         return None;
     }
     let bucket = config.redis.open().ok()?;
-    let limits = config.limits.values().map(AsRef::as_ref);
-    bucket.group(config.channels.values().map(AsRef::as_ref), limits);
+    config.group(&bucket);
     Some(bucket)
 }

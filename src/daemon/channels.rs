@@ -32,8 +32,7 @@ impl Daemon {
         warn_of_other_placements(&self.node.running(), &running);
         warn_of_other_limits(&self.node.running(), &running);
         self.node.set_running(running);
-        let limits = config.limits.values().map(AsRef::as_ref);
-        self.node.bucket.group(config.channels.values().map(AsRef::as_ref), limits);
+        config.group(&self.node.bucket);
         self.wake_ups.set_capacity(config.bucket.capacity);
         Ok(self.workers.fit(&channels, banks, roots, &self.supervisor))
     }

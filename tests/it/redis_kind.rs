@@ -202,8 +202,7 @@ async fn status_tells_the_lines_of_a_whole_cluster_and_of_what_is_left_of_one() 
     };
     let channels: String = names.iter().map(channel).collect();
     let (config, bucket) = (scratch.config("a", &channels), scratch.bucket());
-    let limits = config.limits.values().map(AsRef::as_ref);
-    bucket.group(config.channels.values().map(AsRef::as_ref), limits);
+    config.group(&bucket);
     let ids: Vec<RefundId> = (1..=7).map(RefundId).collect();
     for channel in config.channels.keys() {
         scratch.publish(channel.as_str()).await;

@@ -51,8 +51,7 @@ async fn servers(config: &Config) -> (Vec<Finding>, Vec<ClockSample>) {
         Ok(bucket) => bucket,
         Err(error) => return (vec![away(format!("is refused: {}", chain(&error)))], Vec::new()),
     };
-    let limits = config.limits.values().map(AsRef::as_ref);
-    bucket.group(config.channels.values().map(AsRef::as_ref), limits);
+    config.group(&bucket);
     if let Some(mistake) = bucket.wrong_server().await {
         return (vec![away(mistake.to_string())], Vec::new());
     }

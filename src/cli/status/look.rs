@@ -96,8 +96,7 @@ async fn bucket_depths(
     if let Some(mistake) = bucket.wrong_server().await {
         return (Vec::new(), Some(format!("{} {mistake}", redis.named())));
     }
-    let limits = config.limits.values().map(AsRef::as_ref);
-    bucket.group(config.channels.values().map(AsRef::as_ref), limits);
+    config.group(&bucket);
     let depths = bucket.survey(Purpose::Send, names).await;
     let trouble = depths.iter().find_map(|depth| depth.as_ref().err().map(away));
     (depths, trouble)
