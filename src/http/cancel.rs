@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::body::{self, BodyKind};
 use super::look::Named;
@@ -129,7 +130,16 @@ fn changed(refund: &Refund, detail: String) -> Problem {
 }
 
 /// Reads the body of a request. Every field may be missing.
-pub(super) fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
+fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
+    if bytes.is_empty() {
+        return read_fields(&Map::new(), who);
+    }
+    let rule = "must be {\"version\": 7, \"reason\": \"…\", \"by\": \"…\"}, some of these fields, or nothing";
+    read_fields(&json::object(bytes, rule)?, who)
+}
+
+/// Reads the fields of a cancellation. Every field may be missing.
+pub(super) fn read_fields(object: &Map<String, Value>, who: &Who) -> Result<Cancellation, Problem> {
     let mut cancellation = Cancellation {
         seen: None,
         canceller: Canceller {
@@ -139,14 +149,9 @@ pub(super) fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
             never_sent: false,
         },
     };
-    if bytes.is_empty() {
-        return Ok(cancellation);
-    }
-    let rule = "must be {\"version\": 7, \"reason\": \"…\", \"by\": \"…\"}, some of these fields, or nothing";
-    let object = json::object(bytes, rule)?;
     let mut wrong = Vec::new();
     wrong.extend(who.check_name("by", object.get("by")).err());
-    for (name, value) in &object {
+    for (name, value) in object {
         match name.as_str() {
             "version" => {
                 cancellation.seen = read_version(value);
@@ -157,12 +162,12 @@ pub(super) fn read(bytes: &[u8], who: &Who) -> Result<Cancellation, Problem> {
             }
             "reason" => {
                 let what = "why the refund is cancelled; it is kept in the journal";
-                cancellation.canceller.why = Some(of_a_person(&object, name, 400, what, &mut wrong));
+                cancellation.canceller.why = Some(of_a_person(object, name, 400, what, &mut wrong));
             }
             "by" if who.name().is_some() => {}
             "by" => {
                 let what = "who cancels the refund, for the journal";
-                cancellation.canceller.name = Some(of_a_person(&object, name, 100, what, &mut wrong));
+                cancellation.canceller.name = Some(of_a_person(object, name, 100, what, &mut wrong));
             }
             _ => {
                 let expected = "is not known; known here: version, reason, by";

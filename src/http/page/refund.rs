@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::cancel::{carry_out, read};
+use super::super::cancel::{carry_out, read_fields};
 use super::super::find::named;
 use super::super::look::{Named, refund_of};
 use super::super::query::Parameters;
@@ -280,7 +280,7 @@ pub(in crate::http) async fn cancel(
         object.insert("by".to_owned(), form.text("by").into());
     }
     object.insert("version".to_owned(), form.text("version").parse::<i32>().map_or(Value::Null, Value::from));
-    let mut cancellation = read(Value::Object(object).to_string().as_bytes(), &who)?;
+    let mut cancellation = read_fields(&object, &who)?;
     cancellation.canceller.never_sent = true;
     carry_out(api, &who, id, cancellation).await?;
     Ok(Redirect::to(&format!("/refunds/{id}?done=cancelled")).into_response())
