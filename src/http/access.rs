@@ -23,6 +23,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 
 use self::lines::Lines;
+use super::problem::seconds;
 use super::{Problem, Who};
 use crate::caller::rate::RateMeter;
 use crate::caller::scope::CallerScope;
@@ -227,8 +228,7 @@ impl IntoResponse for AccessRefusal {
             AccessRefusal::TooMany(_, wait) => {
                 let problem =
                     Problem::new(StatusCode::TOO_MANY_REQUESTS, "caller-too-fast", "Caller too fast", detail);
-                let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-                (None, problem.retry_after(u32::try_from(whole).unwrap_or(u32::MAX).max(1)))
+                (None, problem.retry_after(seconds(wait)))
             }
         };
         let mut response = problem.into_response();

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::body::{self, BodyKind};
-use super::problem::Away;
+use super::problem::{Away, seconds};
 use super::{Api, Json, Problem, Who, json, to_the_end};
 use crate::acquire::{self as permits_for_others, AcquireOutcome};
 use crate::limiter::{Limit, Permit, PermitNumber};
@@ -27,7 +27,7 @@ use crate::logs::chain;
 use crate::node::restoring::ServerError;
 use crate::refund::card;
 use crate::refund::draft::FieldError;
-use quota::{rate_limit, reset, seconds};
+use quota::{rate_limit, reset};
 
 const MOST_BYTES: usize = 4096;
 /// One statement in Postgres writes all permits of a call, so their number is bounded.

@@ -3,6 +3,8 @@
 //! A problem says what the caller can change. It does not show internal errors: the text of a store's error goes to
 //! the log only. [`super::access`] logs that a server is away, once a minute.
 
+use std::time::Duration;
+
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -188,6 +190,12 @@ impl Problem {
             errors: &self.errors,
         }
     }
+}
+
+/// Whole seconds, rounded up, at least 1.
+pub(super) fn seconds(span: Duration) -> u32 {
+    let whole = span.as_secs() + u64::from(span.subsec_nanos() > 0);
+    u32::try_from(whole).unwrap_or(u32::MAX).max(1)
 }
 
 /// The members, in a good order for people.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::super::problem::seconds;
 use crate::limiter::{Limit, Permit, Rule};
 
 /// The longest window of several `per` together.
@@ -61,12 +62,6 @@ pub(super) fn reset(
         let after_close = Duration::from_micros(u64::try_from(ends_us - span.closes_us).unwrap_or(0));
         after_close + span.closes.saturating_duration_since(now)
     })
-}
-
-/// Whole seconds, rounded up, at least 1.
-pub(super) fn seconds(span: Duration) -> u32 {
-    let whole = span.as_secs() + u64::from(span.subsec_nanos() > 0);
-    u32::try_from(whole).unwrap_or(u32::MAX).max(1)
 }
 
 #[cfg(test)]
