@@ -8,10 +8,8 @@ use std::io::{IsTerminal, stderr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use rustix::termios::tcgetwinsize;
-
 use super::status::cut;
-use super::wrap::COLUMNS;
+use super::wrap::width_of;
 
 /// How often the line of a terminal is written over.
 const ON_A_TERMINAL: Duration = Duration::from_millis(200);
@@ -48,9 +46,7 @@ impl ProgressDisplay {
         if self.is_terminal {
             self.is_shown = true;
             // A line that the terminal breaks would leave its first part there.
-            let width = tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
-            let width = if width == 0 { COLUMNS } else { width };
-            eprint!("\r\x1b[K{}", cut(&line(), width - 1));
+            eprint!("\r\x1b[K{}", cut(&line(), width_of(stderr()) - 1));
         } else {
             eprintln!("{}", line());
         }

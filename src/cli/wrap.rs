@@ -1,6 +1,16 @@
 //! Texts for people: lines of at most 80 columns.
 
+use std::os::fd::AsFd;
+
+use rustix::termios::tcgetwinsize;
+
 pub(super) const COLUMNS: usize = 80;
+
+/// The width of a terminal; 80 columns if the terminal does not know it, and says nought.
+pub(super) fn width_of(terminal: impl AsFd) -> usize {
+    let width = tcgetwinsize(terminal).map_or(0, |size| usize::from(size.ws_col));
+    if width == 0 { COLUMNS } else { width }
+}
 
 /// The text in lines. The first one begins with `label`, the others with as many blanks. A word that is too long for a line is
 /// broken.

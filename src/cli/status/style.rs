@@ -4,9 +4,7 @@ use std::env;
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
 
-use rustix::termios::tcgetwinsize;
-
-use crate::cli::wrap::{COLUMNS, hanging};
+use crate::cli::wrap::{hanging, width_of};
 use crate::desk::channel::Standing;
 
 /// How texts are written where they go to.
@@ -22,10 +20,8 @@ impl Style {
     pub fn of_stdout() -> Style {
         let refuses = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_terminal = stdout().is_terminal();
-        // A terminal that does not know its width says nought.
-        let width =
-            tcgetwinsize(stdout()).map(|size| usize::from(size.ws_col)).ok().filter(|width| *width > 0);
-        Style { has_colours: is_terminal && !refuses, columns: is_terminal.then(|| width.unwrap_or(COLUMNS)) }
+        let columns = is_terminal.then(|| width_of(stdout()));
+        Style { has_colours: is_terminal && !refuses, columns }
     }
 
     /// A text behind its label: on a terminal in lines of at most 80 columns, elsewhere in one line.
