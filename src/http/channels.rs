@@ -18,7 +18,7 @@ use crate::node::Node;
 use crate::store::ChannelCensus;
 
 /// How long a person waits for the first count. The store's own time-out ends sooner if Postgres is away.
-const MOST_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const MOST_PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Serialize)]
 pub(super) struct ChannelListing {

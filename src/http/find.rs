@@ -21,8 +21,6 @@ use crate::store::{ChannelCensus, Found, FoundRefunds};
 const MOST: u32 = 100;
 /// No name is longer.
 const MOST_CHARACTERS: usize = 200;
-/// How long a person waits for the counts of the channels.
-const MOST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The census, or why there is none.
 pub(super) type CensusRead = Result<Arc<Vec<ChannelCensus>>, Problem>;
@@ -68,7 +66,7 @@ pub(super) async fn find(
     }
     let story = match found.as_slice() {
         [Found { refund, .. }] => {
-            let census = census_for(&api, refund, MOST_PATIENCE).await;
+            let census = census_for(&api, refund, channels::MOST_PATIENCE).await;
             let (api_of_read, refund) = (api.clone(), refund.clone());
             let read = async move { story(&api_of_read, refund, &census).await };
             api.lists.place(&who).await.run(read).await?
