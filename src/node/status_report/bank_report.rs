@@ -69,12 +69,12 @@ impl BankReport {
             blocked: self.blocked().map(|blocked| blocked.why.clone()),
             unreachable: self.unreachable,
             unreachable_to_ask: self.unreachable_to_ask,
-            set_up_ms: self.reading.set_up.map(millis),
-            round_trip_ms: self.reading.round_trip.map(millis),
-            round_trip_variation_ms: self.reading.round_trip_variation.map(millis),
-            bank_p50_ms: meter.bank_p50.map(millis),
-            bank_p95_ms: meter.bank_p95.map(millis),
-            request_ms: meter.request.map(millis),
+            set_up_ms: self.reading.set_up.map(exact_millis),
+            round_trip_ms: self.reading.round_trip.map(exact_millis),
+            round_trip_variation_ms: self.reading.round_trip_variation.map(exact_millis),
+            bank_p50_ms: meter.bank_p50.map(exact_millis),
+            bank_p95_ms: meter.bank_p95.map(exact_millis),
+            request_ms: meter.request.map(exact_millis),
             lateness_too_small: self.lateness,
             permits_lapse: self.lapses,
         }
@@ -82,6 +82,6 @@ impl BankReport {
 }
 
 /// Milliseconds, with three digits behind the point.
-fn millis(span: Duration) -> f64 {
+fn exact_millis(span: Duration) -> f64 {
     span.as_micros() as f64 / 1000.0
 }
