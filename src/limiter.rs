@@ -200,8 +200,8 @@ pub struct LedgerCount {
     pub rest_us: Option<i64>,
     /// The Redis that counts under this generation.
     pub server: ServerId,
-    /// When Redis told this node to restore the count, in us of Redis's time, if only the node that was told last may do so.
-    pub told_us: Option<i64>,
+    /// When Redis asked this node to restore the count, in us of Redis's time, if only the node that was asked last may do so.
+    pub asked_to_restore_us: Option<i64>,
     pub history: Vec<SpentGroup>,
 }
 

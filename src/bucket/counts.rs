@@ -23,8 +23,8 @@ impl Bucket {
             None => call.arg(""),
         };
         call.arg(spent.server.0.as_str());
-        match spent.told_us {
-            Some(told) => call.arg(told),
+        match spent.asked_to_restore_us {
+            Some(asked) => call.arg(asked),
             None => call.arg(""),
         };
         for past in &spent.history {

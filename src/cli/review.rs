@@ -266,7 +266,7 @@ async fn show(id: RefundId, store: &Store) -> anyhow::Result<ExitCode> {
         State::Ready | State::Sending | State::Succeeded => "",
     };
     let version = refund.version;
-    print!("{}", super::show::told(store, refund).await?);
+    print!("{}", super::show::story_text(store, refund).await?);
     if !states.is_empty() {
         println!("\nDecide: refundd review settle {id}@{version} --as {states} --reason \"how you know\"");
     }

@@ -55,7 +55,7 @@ pub(super) async fn show(args: Args, store: &Store) -> anyhow::Result<ExitCode> 
 }
 
 /// The story of a refund in words.
-pub(super) async fn told(store: &Store, refund: Refund) -> anyhow::Result<String> {
+pub(super) async fn story_text(store: &Store, refund: Refund) -> anyhow::Result<String> {
     let id = refund.id;
     let Some(story) = story(store, refund).await? else { bail!("there is no refund {id}") };
     Ok(page(&story))

@@ -136,7 +136,7 @@ impl Store {
             Some(row) => LedgerCount {
                 generation: row.get("generation"),
                 server: forgotten.server.clone(),
-                told_us: Some(forgotten.now_us),
+                asked_to_restore_us: Some(forgotten.now_us),
                 ..count
             },
             None => count,

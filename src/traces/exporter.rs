@@ -59,8 +59,8 @@ pub struct Exporter {
     /// The spans that were dropped, and of which no line of the log has told yet.
     lost: Arc<AtomicU64>,
     failing: Failing,
-    /// When the log last told of spans that were dropped while the collector took others.
-    told: Option<Instant>,
+    /// When the log last reported spans that were dropped while the collector took others.
+    logged_at: Option<Instant>,
 }
 
 impl Exporter {
@@ -81,7 +81,14 @@ impl Exporter {
         spans: mpsc::Receiver<TraceSpan>,
         lost: Arc<AtomicU64>,
     ) -> Self {
-        Exporter { collector, node: node.to_owned(), spans, lost, failing: Failing::default(), told: None }
+        Exporter {
+            collector,
+            node: node.to_owned(),
+            spans,
+            lost,
+            failing: Failing::default(),
+            logged_at: None,
+        }
     }
 
     /// Sends spans until `stop` is cancelled, and then those that are left, for at most [`Exporter::LAST`]. Logs how many were
@@ -131,7 +138,7 @@ impl Exporter {
         if sent.is_err() {
             self.lost.fetch_add(count as u64, Ordering::Relaxed);
         }
-        let Exporter { collector, lost, failing, told, .. } = self;
+        let Exporter { collector, lost, failing, logged_at, .. } = self;
         failing.note(
             &sent,
             |error| tracing::warn!(error = %chain(error), "The collector at {collector} takes no spans; they are dropped"),
@@ -140,10 +147,10 @@ impl Exporter {
                 tracing::info!(lost, "The collector at {collector} takes spans again; {lost} were dropped");
             },
         );
-        if !failing.is_failing() && told.is_none_or(|at| at.elapsed() >= Self::TELL_EVERY) {
+        if !failing.is_failing() && logged_at.is_none_or(|at| at.elapsed() >= Self::TELL_EVERY) {
             let lost = lost.swap(0, Ordering::Relaxed);
             if lost > 0 {
-                *told = Some(Instant::now());
+                *logged_at = Some(Instant::now());
                 tracing::warn!(
                     lost,
                     "Dropped {lost} spans since the last such line: more come than the collector at {collector} takes"

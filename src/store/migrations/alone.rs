@@ -32,7 +32,7 @@ pub(super) async fn wait(
     mut tell: impl FnMut(String),
 ) -> Result<(), StoreError> {
     let began = Instant::now();
-    let mut told: Option<Instant> = None;
+    let mut named_at: Option<Instant> = None;
     loop {
         let lock = sqlx::query_scalar("select pg_try_advisory_lock($1)").bind(LOCK);
         let is_mine: bool = lock.fetch_one(&mut *connection).await.doing("ask for the lock of migrations")?;
@@ -41,14 +41,14 @@ pub(super) async fn wait(
         }
         let is_over = began.elapsed() >= patience;
         // Without a holder the lock has just become free, and the next try may get it.
-        if (is_over || told.is_none_or(|told| told.elapsed() >= TELL_AGAIN))
+        if (is_over || named_at.is_none_or(|at| at.elapsed() >= TELL_AGAIN))
             && let Some(holder) = holder(connection).await.doing("ask who has the lock of migrations")?
         {
             if is_over {
                 return Err(StoreError::MigrationIsLocked { holder, seconds: patience.as_secs() });
             }
             tell(holder);
-            told = Some(Instant::now());
+            named_at = Some(Instant::now());
         }
         tokio::time::sleep(TRY_AGAIN).await;
     }

@@ -27,7 +27,7 @@ fn count(generation: i64, forgotten: &Forgotten) -> LedgerCount {
     LedgerCount {
         generation,
         server: forgotten.server.clone(),
-        told_us: Some(forgotten.now_us),
+        asked_to_restore_us: Some(forgotten.now_us),
         ..LedgerCount::default()
     }
 }
