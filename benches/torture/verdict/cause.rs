@@ -57,7 +57,7 @@ pub fn judge_shown(shown: &Shown, row: &Row, story: &Story<'_>, faults: &[Fault]
 /// byte leaves makes the first send a resend, and the rejection of a resend proves nothing.
 pub fn was_the_end(row: &Row, story: &Story<'_>, send: &Arrival, again_us: i64, faults: &[Fault]) -> bool {
     let is_first = story.sends.first().is_some_and(|first| first.at_us == send.at_us);
-    let from_us = match send.told() {
+    let from_us = match send.answer_sent() {
         BankSays::Executed => send.at_us - LEASE_US,
         BankSays::Rejected if is_first => row.created_us - LINGERS_US,
         _ => return false,
@@ -93,7 +93,7 @@ impl Known<'_> {
     }
 
     fn has_told(&self, request: &Arrival, says: BankSays) -> bool {
-        request.told() == says && request.ended_us.is_none_or(|ended_us| ended_us <= self.until_us)
+        request.answer_sent() == says && request.ended_us.is_none_or(|ended_us| ended_us <= self.until_us)
     }
 
     /// Whether an answer may have been lost, or its outcome may not have been written.
@@ -122,7 +122,7 @@ impl Known<'_> {
     fn may_have_lapsed(&self) -> bool {
         let is_claimable = self.story.sends.last().is_none_or(|last| {
             let is_resent = matches!(self.row.channel.on_unknown, OnUnknown::Resend { .. });
-            (is_resent && last.told() == BankSays::Rejected)
+            (is_resent && last.answer_sent() == BankSays::Rejected)
                 || self.story.is_disproved(last, self.row.channel, self.until_us)
         });
         is_claimable && self.has_trouble(self.row.created_us - LINGERS_US, self.until_us)
@@ -159,6 +159,6 @@ impl Known<'_> {
 /// said what became of it.
 fn is_clear(send: &Arrival) -> bool {
     let is_prompt = send.ended_us.is_some_and(|ended_us| ended_us - send.at_us <= PROMPT_US);
-    let is_final = matches!(send.told(), BankSays::Executed | BankSays::Pending | BankSays::Rejected);
+    let is_final = matches!(send.answer_sent(), BankSays::Executed | BankSays::Pending | BankSays::Rejected);
     is_prompt && (is_final || is_refusal_for_now(send.answered))
 }

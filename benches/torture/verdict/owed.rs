@@ -95,7 +95,7 @@ fn body(name: &str, row: &Row, offered: &Offered) -> String {
 
 /// Whether the bank rejected the refund for good, in an answer to a send or to an inquiry.
 fn is_rejected(story: &Story<'_>) -> bool {
-    story.sends.iter().chain(&story.inquiries).any(|request| request.told() == BankSays::Rejected)
+    story.sends.iter().chain(&story.inquiries).any(|request| request.answer_sent() == BankSays::Rejected)
 }
 
 /// Whether the refund's deadline had passed when it came to its end: by Postgres's clock, whichever way a hand had set it.

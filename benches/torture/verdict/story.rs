@@ -94,7 +94,7 @@ impl<'a> Story<'a> {
             self.inquiries.iter().any(|inquiry| {
                 // The inquiry must go to the bank of this send.
                 inquiry.channel == send.channel
-                    && inquiry.told() == BankSays::NotFound
+                    && inquiry.answer_sent() == BankSays::NotFound
                     && inquiry.at_us >= send.at_us + micros(grace)
                     && inquiry.ended_us.is_some_and(|ended| ended <= by_us)
             })
@@ -203,7 +203,7 @@ impl<'a> Story<'a> {
         }
         // A refusal of a later send says nothing about the earlier ones, which may have been executed. Only the bank's
         // "rejected" to an inquiry does.
-        let was_told = self.inquiries.iter().any(|inquiry| inquiry.told() == BankSays::Rejected);
+        let was_told = self.inquiries.iter().any(|inquiry| inquiry.answer_sent() == BankSays::Rejected);
         if state == "failed" && !was_told && self.sends.iter().rev().skip(1).any(|send| open(&send)) {
             verdict.add("disagrees", format!("{name} of {} failed by what a repeat came to", channel.name));
         }

@@ -56,7 +56,7 @@ pub struct Arrival {
 impl Arrival {
     /// What the bank's answer said to its caller: nothing if the caller left before the answer. Whether the caller read the
     /// answer, the bank cannot know.
-    pub fn told(&self) -> BankSays {
+    pub fn answer_sent(&self) -> BankSays {
         if self.ended_us.is_some() { self.says } else { BankSays::Nothing }
     }
 }
