@@ -5,7 +5,7 @@
 
 use std::io::{ErrorKind, Write};
 use std::mem;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ impl LineQueue {
     const MOST: usize = 16 * 1024 * 1024;
     /// The memory in bytes that stays when the lines are written.
     const KEPT: usize = 64 * 1024;
+    /// How long lines wait for others. A wake-up of the thread and a call of the system cost more than a line.
+    const GATHERS: Duration = Duration::from_millis(2);
     /// The pause before a failed write is tried again.
     const PAUSE: Duration = Duration::from_millis(10);
 
@@ -72,9 +74,12 @@ impl LineQueue {
     }
 
     /// Writes the lines in their order, for as long as the process lives. Logs how many were lost.
+    #[expect(clippy::disallowed_methods, reason = "the thread does nothing else")]
     pub(super) fn write_to(&self, mut output: impl Write) {
         let mut text = Vec::new();
         loop {
+            self.wait();
+            sleep(Self::GATHERS);
             let lost = self.take(&mut text);
             if lost > 0 {
                 // This line goes through the queue, which has room now.
@@ -86,13 +91,17 @@ impl LineQueue {
         }
     }
 
-    /// Waits for lines and moves them all into `text`. Returns how many were lost behind them.
-    fn take(&self, text: &mut Vec<u8>) -> u64 {
+    /// Waits for lines. Those that were taken are written.
+    fn wait(&self) {
         let mut waiting = self.waiting.locked();
         waiting.is_writing = false;
         self.changed.notify_all();
-        let waits = self.changed.wait_while(waiting, |waiting| waiting.is_idle());
-        let mut waiting = waits.unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(waiting, |waiting| waiting.is_idle()));
+    }
+
+    /// Moves all lines into `text`. Returns how many were lost behind them.
+    fn take(&self, text: &mut Vec<u8>) -> u64 {
+        let mut waiting = self.waiting.locked();
         mem::swap(&mut waiting.text, text);
         waiting.is_writing = true;
         mem::take(&mut waiting.lost)
