@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -59,10 +59,6 @@ pub struct World {
     decisions: Mutex<Vec<Decision>>,
     shown: Mutex<BTreeMap<(String, i64), Shown>>,
     replies: Mutex<BTreeMap<String, usize>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.locked()
 }
 
 /// Asks again for up to a minute: a connection may break off although nobody disturbs Postgres any more.
@@ -168,19 +164,19 @@ impl World {
 
     /// A node's configuration file as it is now.
     pub fn file_of(&self, node: usize) -> String {
-        Stage::file_at(NODES[node], ANY, &self.with_ways(&lock(&self.file)), &self.addresses(node))
+        Stage::file_at(NODES[node], ANY, &self.with_ways(&self.file.locked()), &self.addresses(node))
     }
 
     /// Sets Postgres's clock forward or back.
     pub fn step_postgres(&self, by: SignedDuration) -> anyhow::Result<()> {
         let now_us = now_us();
         let ahead = self.stage.postgres.step_clock(by)?;
-        lock(&self.clock).note(now_us, i64::try_from(ahead.as_micros())?);
+        self.clock.locked().note(now_us, i64::try_from(ahead.as_micros())?);
         Ok(())
     }
 
     pub fn clock(&self) -> PostgresClock {
-        lock(&self.clock).clone()
+        self.clock.locked().clone()
     }
 
     /// Reads the ledgers of both banks, one after the other.
@@ -197,10 +193,10 @@ impl World {
     pub async fn start_node(&self, node: usize) -> anyhow::Result<()> {
         let mut place = self.nodes[node].lock().await;
         for _ in 0..10 {
-            let file = self.with_ways(&lock(&self.file));
+            let file = self.with_ways(&self.file.locked());
             match self.stage.node_at(NODES[node], ANY, &file, &self.addresses(node)).await {
                 Ok(process) => {
-                    lock(&self.listening)[node] = Some(process.address);
+                    self.listening.locked()[node] = Some(process.address);
                     *place = Some(process);
                     return Ok(());
                 }
@@ -212,7 +208,7 @@ impl World {
 
     /// Kills a node with SIGKILL, as a power cut would.
     pub async fn kill_node(&self, node: usize) -> anyhow::Result<()> {
-        lock(&self.listening)[node] = None;
+        self.listening.locked()[node] = None;
         match self.nodes[node].lock().await.take() {
             Some(mut process) => process.kill_hard(),
             None => Ok(()),
@@ -221,7 +217,7 @@ impl World {
 
     /// Stops a node with SIGTERM. Returns whether it ended with success.
     pub async fn stop_node(&self, node: usize) -> anyhow::Result<bool> {
-        lock(&self.listening)[node] = None;
+        self.listening.locked()[node] = None;
         let process = self.nodes[node].lock().await.take();
         match process {
             Some(process) => process.stop().await,
@@ -238,23 +234,23 @@ impl World {
         tokio::time::sleep(span).await;
         let until_us = now_us();
         process.signal(Signal::CONT)?;
-        lock(&self.frozen).push(Frozen { node: NODES[node], from_us, until_us });
+        self.frozen.locked().push(Frozen { node: NODES[node], from_us, until_us });
         Ok(true)
     }
 
     pub fn frozen(&self) -> Vec<Frozen> {
-        lock(&self.frozen).clone()
+        self.frozen.locked().clone()
     }
 
     /// The HTTP address of a node that runs, chosen at random; `None` if none runs.
     pub fn somewhere(&self, dice: &mut fastrand::Rng) -> Option<SocketAddr> {
-        let listening: Vec<SocketAddr> = lock(&self.listening).iter().flatten().copied().collect();
+        let listening: Vec<SocketAddr> = self.listening.locked().iter().flatten().copied().collect();
         dice.choice(listening)
     }
 
     /// Gives every node a new file, one after the other, and waits until each node applies it.
     pub async fn reload(&self, file: &str) -> anyhow::Result<()> {
-        file.clone_into(&mut lock(&self.file));
+        file.clone_into(&mut self.file.locked());
         for (node, name) in NODES.into_iter().enumerate() {
             let place = self.nodes[node].lock().await;
             let Some(process) = place.as_ref() else { continue };
@@ -285,43 +281,43 @@ impl World {
 
     /// Records a fault that began at `from_us` and is healed now.
     pub fn record_fault(&self, kind: impl Into<String>, from_us: i64) {
-        lock(&self.faults).push(Fault { kind: kind.into(), forged: None, from_us, healed_us: now_us() });
+        self.faults.locked().push(Fault { kind: kind.into(), forged: None, from_us, healed_us: now_us() });
     }
 
     /// Records that somebody forged what Redis says about the limit under `key`, from `from_us` until now.
     pub fn record_forgery(&self, key: String, kind: String, from_us: i64) {
-        lock(&self.faults).push(Fault { kind, forged: Some(key), from_us, healed_us: now_us() });
+        self.faults.locked().push(Fault { kind, forged: Some(key), from_us, healed_us: now_us() });
     }
 
     /// Records decisions that people have sent.
     pub fn decided(&self, decisions: Vec<Decision>) {
-        lock(&self.decisions).extend(decisions);
+        self.decisions.locked().extend(decisions);
     }
 
     /// Records a refund that a page showed in review, once for each version.
     pub fn saw(&self, shown: Shown) {
-        lock(&self.shown).entry((shown.refund_ref.clone(), shown.version)).or_insert(shown);
+        self.shown.locked().entry((shown.refund_ref.clone(), shown.version)).or_insert(shown);
     }
 
     pub fn shown(&self) -> Vec<Shown> {
-        lock(&self.shown).values().cloned().collect()
+        self.shown.locked().values().cloned().collect()
     }
 
     /// Counts one result of a decision.
     pub fn answered(&self, result: &str) {
-        *lock(&self.replies).entry(result.to_owned()).or_default() += 1;
+        *self.replies.locked().entry(result.to_owned()).or_default() += 1;
     }
 
     pub fn replies(&self) -> BTreeMap<String, usize> {
-        lock(&self.replies).clone()
+        self.replies.locked().clone()
     }
 
     pub fn decisions(&self) -> Vec<Decision> {
-        lock(&self.decisions).clone()
+        self.decisions.locked().clone()
     }
 
     pub fn faults(&self) -> Vec<Fault> {
-        lock(&self.faults).clone()
+        self.faults.locked().clone()
     }
 
     /// Heals everything: the doors, the banks, the paused channels, and the nodes that are down.
