@@ -103,7 +103,7 @@ impl Report {
 impl Recovery {
     const PERIOD: Duration = Duration::from_secs(3);
     /// The moves of one pass, in their order. Plans come before the review: a refund whose plan was dropped is shown at once.
-    const MOVES: [RecoveryMove; 7] = [
+    pub const MOVES: [RecoveryMove; 7] = [
         RecoveryMove::Lapse,
         RecoveryMove::FailLate,
         RecoveryMove::Plan,

@@ -6,8 +6,9 @@ use anyhow::{Context, bail};
 use playground::load::{ANY, CHANNEL, arrived, end, save, unlimited};
 use playground::stage::{NodeProcess, Stage};
 use refundd::forecast::FullPace;
+use refundd::recovery::Recovery;
 use refundd::refund::{ChannelName, RefundId};
-use refundd::store::{LookPlace, Pause, RecoveryLook, RecoveryMove, Store};
+use refundd::store::{LookPlace, Pause, RecoveryLook, Store};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::figure::{Better, Notes};
@@ -231,15 +232,7 @@ impl Heap {
                 note("recovery: what stands before the heads of buckets", began);
             }
             let began = Instant::now();
-            for which in [
-                RecoveryMove::Lapse,
-                RecoveryMove::FailLate,
-                RecoveryMove::Plan,
-                RecoveryMove::DropPlans,
-                RecoveryMove::ShowHad,
-                RecoveryMove::ShowUnknown,
-                RecoveryMove::ShowAccepted,
-            ] {
+            for which in Recovery::MOVES {
                 store.recover(which, 500, &[]).await?;
             }
             for which in [RecoveryLook::Moved, RecoveryLook::UsedUp] {
