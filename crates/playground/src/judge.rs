@@ -200,7 +200,8 @@ fn periods_within(
     })
 }
 
-fn micros(span: Duration) -> i64 {
+/// A span in microseconds, at least one.
+pub(crate) fn micros(span: Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX).max(1)
 }
 

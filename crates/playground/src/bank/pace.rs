@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::ledger::{Account, Arrival, Ledger};
+use crate::judge::micros;
 
 /// The window or span with the most arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,10 +145,6 @@ impl Ledger {
         times.sort_unstable();
         times
     }
-}
-
-fn micros(span: Duration) -> i64 {
-    i64::try_from(span.as_micros()).unwrap_or(i64::MAX).max(1)
 }
 
 #[cfg(test)]
