@@ -256,18 +256,10 @@ mod tests {
             }];
             let readings = Readings {
                 census: Some(&census),
-                census_age: None,
-                unsealed: None,
-                undelivered: None,
-                snapshot_held: None,
                 proposals: Some(Vec::new()),
-                depths: HashMap::new(),
-                blocked: Vec::new(),
-                bound: Vec::new(),
-                waits: HashMap::new(),
                 postgres_is_up: true,
-                saves_fail: false,
                 redis_is_up: true,
+                ..Readings::default()
             };
             let mut page = String::new();
             prometheus_client::encoding::text::encode_registry(&mut page, &readings.registry()).unwrap();
