@@ -134,7 +134,6 @@ fn read(after: &mut After, filter: &mut ChangeFilter, name: &str, text: &str) ->
 
 #[cfg(test)]
 mod tests {
-    use axum::extract::Query;
     use jiff::Timestamp;
 
     use super::*;
@@ -142,8 +141,7 @@ mod tests {
     const REACH: JournalReach = JournalReach { forgotten_until: 10, last_id: 50, whole_until: 40 };
 
     fn parsed(query: &str) -> Result<(After, ChangeFilter), Vec<FieldError>> {
-        let uri = format!("/?{query}").parse().unwrap();
-        filter(Query::try_from_uri(&uri).unwrap().0, Names::All)
+        filter(query::pairs(query), Names::All)
     }
 
     #[test]

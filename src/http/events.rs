@@ -76,13 +76,10 @@ fn read(filter: &mut EventFilter, name: &str, text: &str) -> Result<(), String> 
 
 #[cfg(test)]
 mod tests {
-    use axum::extract::Query;
-
     use super::*;
 
     fn parsed(query: &str) -> Result<EventFilter, Vec<FieldError>> {
-        let uri = format!("/?{query}").parse().unwrap();
-        filter(Query::try_from_uri(&uri).unwrap().0, Names::All)
+        filter(query::pairs(query), Names::All)
     }
 
     #[test]

@@ -132,15 +132,13 @@ fn read(filter: &mut Filter, name: &str, text: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use axum::extract::Query;
     use axum::http::StatusCode;
 
     use super::*;
     use crate::refund::State;
 
     fn parsed(query: &str) -> Result<Filter, Vec<FieldError>> {
-        let uri = format!("/?{query}").parse().unwrap();
-        filter(Query::try_from_uri(&uri).unwrap().0, Names::All)
+        filter(query::pairs(query), Names::All)
     }
 
     #[test]

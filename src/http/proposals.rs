@@ -195,13 +195,10 @@ fn filter(pairs: Pairs, channels: Names) -> Result<ProposalFilter, Vec<FieldErro
 
 #[cfg(test)]
 mod tests {
-    use axum::extract::Query;
-
     use super::*;
 
     fn parsed(query: &str) -> Result<ProposalFilter, Vec<FieldError>> {
-        let uri = format!("/?{query}").parse().unwrap();
-        filter(Query::try_from_uri(&uri).unwrap().0, Names::All)
+        filter(query::pairs(query), Names::All)
     }
 
     #[test]

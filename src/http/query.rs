@@ -61,6 +61,13 @@ pub(super) fn channel(text: &str) -> Result<String, String> {
     ChannelName::new(text).map(String::from).map_err(|bad| bad.to_string())
 }
 
+/// The parameters of a query as a request brings them.
+#[cfg(test)]
+pub(super) fn pairs(query: &str) -> Pairs {
+    let uri = format!("/?{query}").parse().unwrap();
+    Query::try_from_uri(&uri).unwrap().0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
