@@ -118,8 +118,7 @@ async fn a_bucket_whose_list_alone_was_lost_is_filled_anew() {
 
 /// Waits for the beginning of a second, so that almost a window's length lies ahead.
 async fn fresh_window(scratch: &Scratch) {
-    let into =
-        scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint % 1000000").await;
+    let into = scratch.now_us().await % 1_000_000;
     if into > 50_000 {
         tokio::time::sleep(Duration::from_micros(u64::try_from(1_000_000 - into).unwrap())).await;
     }

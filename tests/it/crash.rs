@@ -225,7 +225,7 @@ impl Death {
         let others = "select count(*) from pg_stat_activity
              where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()";
         within(Duration::from_secs(30), "its end", async || scratch.number(others).await == 0).await;
-        let at_us = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+        let at_us = scratch.now_us().await;
         let mut connection = scratch.connect().await;
         let unclaimed = "select request_id::text from refundd.refunds where state = 'ready' and attempts = 0";
         let unclaimed: Vec<String> = sqlx::query_scalar(unclaimed).fetch_all(&mut connection).await.unwrap();

@@ -257,15 +257,14 @@ async fn a_file_that_changes_on_one_node_after_the_other_breaks_neither_promise(
     let load = Load::start(&RedisOptions::default()).await;
     let mut changes = vec![(i64::MIN, i64::MIN, PERMITS)];
     for permits in [15, PERMITS] {
-        let now = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
-        let from_us = load.scratch.number(now).await;
+        let from_us = load.scratch.now_us().await;
         for (door, node) in load.nodes.iter().enumerate() {
             let name = ["a", "b"][door];
             let config = load.scratch.config_at(name, &channels(permits), &load.redis.url(door));
             node.daemon.reload(config).await.unwrap();
             load.until_all_send().await;
         }
-        changes.push((from_us, load.scratch.number(now).await + 2_000_000, permits));
+        changes.push((from_us, load.scratch.now_us().await + 2_000_000, permits));
         load.until_all_send().await;
     }
     let promises = |span| {

@@ -116,7 +116,7 @@ async fn a_permit_of_another_service_may_open_a_second_after_it_was_written_down
         ahead: Duration::from_millis(50),
         placement: Placement::Shared,
     };
-    let now_us = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    let now_us = scratch.now_us().await;
     let forgotten = Forgotten {
         limit: Arc::new(limit.clone()),
         now_us,

@@ -146,7 +146,7 @@ async fn while_files_differ_the_stricter_rule_counts_and_the_node_says_so() {
         loose.get("/metrics").await.text.contains("refundd_limit_overruled{limit=\"acme\"} 1")
     })
     .await;
-    let now = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    let now = scratch.now_us().await;
     let before = scratch.bank.look(|l| l.all().len());
     assert!(scratch.bank.until(Duration::from_secs(20), |l| l.all().len() >= before + 45).await);
     let mut seconds = std::collections::BTreeMap::<i64, usize>::new();

@@ -31,7 +31,7 @@ async fn a_lower_limit_holds_from_the_second_after_the_reload() {
     node.rewrite(&scratch.file("a", &limited(10)));
     node.signal(Signal::HUP);
     node.wait_for_line("Configuration read again and in force");
-    let now = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    let now = scratch.now_us().await;
     // A permit that opens within the 50 ms of `ahead` may have been granted under the old limit.
     let next_second = now + 50_000 - (now + 50_000).rem_euclid(1_000_000) + 1_000_000;
     let later = |arrival: &&Arrival| arrival.at_us >= next_second;

@@ -110,8 +110,7 @@ impl Attacked {
 async fn watch(scratch: &Scratch, attacked: &Attacked, length: Duration) -> Seen {
     let Attacked { node, admin, .. } = attacked;
     let (began, mut answers, mut open, mut most_memory_kib) = (Instant::now(), Vec::new(), Vec::new(), 0);
-    let clock = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
-    let from = scratch.number(clock).await;
+    let from = scratch.now_us().await;
     while began.elapsed() < length {
         for path in ["/health/live", "/metrics"] {
             let began_at = Instant::now();
@@ -126,7 +125,7 @@ async fn watch(scratch: &Scratch, attacked: &Attacked, length: Duration) -> Seen
         open.push(attacked.open());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let to = scratch.number(clock).await;
+    let to = scratch.now_us().await;
     // From the first to the last first byte in the phase: its ends fall between two of them.
     let mut at: Vec<i64> = scratch.bank.ledger().arrivals("acme").map(|arrival| arrival.at_us).collect();
     at.retain(|at| (from..to).contains(at));

@@ -74,7 +74,7 @@ async fn a_long_text_is_no_rule() {
     let (scratch, bucket, channel) = three_a_second().await;
     let rule = channel.limits[0].rule.to_string().replace("\"permits\":3", "\"permits\":1");
     let long = format!("{rule}{}", " ".repeat(100_000));
-    let now_us = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    let now_us = scratch.now_us().await;
     let forged = ["rule".to_owned(), long, "seen".to_owned(), now_us.to_string()];
     write(&scratch, "HSET", "limit", &forged).await;
     let taken = bucket.take(&channel, order(1, 1)).await.unwrap();

@@ -9,8 +9,6 @@ use super::{clocked, step};
 use crate::harness::anywhere::{add_address, add_limit, claim_of, numbered};
 use crate::harness::until;
 
-const CLOCK: &str = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
-
 #[tokio::test]
 async fn a_lease_is_whole_although_its_claim_waited_while_postgres_was_set_forward() {
     let (postgres, scratch) = clocked("straddle").await;
@@ -20,7 +18,7 @@ async fn a_lease_is_whole_although_its_claim_waited_while_postgres_was_set_forwa
     add_limit(&scratch, "acme").await;
     let store = scratch.store.clone().witnessed_by(ClockWitness::default());
     assert_eq!(store.watch_clock("a#1", None, false).await.unwrap(), None);
-    let opens_us = scratch.number(CLOCK).await / 1_000_000 * 1_000_000;
+    let opens_us = scratch.now_us().await / 1_000_000 * 1_000_000;
     let taken = [numbered(1, opens_us, 1)];
     let request = ClaimRequest { clock_tolerance: Duration::from_secs(30), ..claim_of("a", &taken) };
     let mut other = scratch.connect().await;
@@ -33,7 +31,7 @@ async fn a_lease_is_whole_although_its_claim_waited_while_postgres_was_set_forwa
         // No further: by a clock that went on by 3.5 s, the time of the claim's statement is over.
         step(&postgres, 2);
         let stepped = store.watch_clock("a#1", None, false).await.unwrap();
-        let after_us = scratch.number(CLOCK).await;
+        let after_us = scratch.now_us().await;
         other.execute("rollback").await.unwrap();
         (stepped, after_us)
     };

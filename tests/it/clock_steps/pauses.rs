@@ -13,7 +13,7 @@ use crate::harness::{Scratch, until};
 /// Whether a pause refuses a claim, and whether it refuses a request for permits of other services.
 async fn refuses(scratch: &Scratch, store: &Store) -> [bool; 2] {
     let claimed = store.claim_among(&claim_of("a", &[unlimited(1)]), &[]).await.unwrap();
-    let now_us = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    let now_us = scratch.now_us().await;
     let number = PermitNumber {
         limit: LimitName::new("acme").unwrap(),
         window_start_us: now_us / 1_000_000 * 1_000_000,

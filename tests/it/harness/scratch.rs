@@ -177,6 +177,11 @@ level = "info"
         sqlx::query_scalar(sqlx::AssertSqlSafe(query)).fetch_one(&mut connection).await.unwrap()
     }
 
+    /// Postgres's time, in microseconds since 1970.
+    pub async fn now_us(&self) -> i64 {
+        self.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await
+    }
+
     /// One text.
     pub async fn text(&self, query: &str) -> String {
         let mut connection = self.connect().await;

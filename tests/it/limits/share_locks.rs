@@ -3,7 +3,7 @@
 use refundd::store::{Locked, ReservedShare, Store};
 use sqlx::{Connection, Executor, PgConnection};
 
-use super::shares::{many, now_us};
+use super::shares::many;
 use crate::harness::{Scratch, until};
 use crate::roles::make_producers;
 
@@ -63,7 +63,7 @@ async fn the_first_reservation_of_a_limit_waits_for_another_first_one() {
     let waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
     let ends = async {
         until("the second one waits", async || scratch.number(waits).await == 1).await;
-        let ended_us = now_us(&scratch).await;
+        let ended_us = scratch.now_us().await;
         first.execute("commit").await.unwrap();
         ended_us
     };

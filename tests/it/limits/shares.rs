@@ -31,11 +31,6 @@ async fn overruled(node: &TestNode) -> String {
     channels["channels"][0]["limits"][0]["overruled_by"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Postgres's time, in microseconds.
-pub(super) async fn now_us(scratch: &Scratch) -> i64 {
-    scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await
-}
-
 /// How many nodes have spent permits since this time.
 async fn senders_since(scratch: &Scratch, since_us: i64) -> i64 {
     let since = format!("timestamptz 'epoch' + {since_us} * interval '1 microsecond'");
@@ -89,7 +84,7 @@ async fn a_limit_is_never_exceeded_while_it_is_shared_out_among_more_nodes() {
     a.daemon.reload(scratch.config("a", &shared_out(20, 4))).await.unwrap();
     until("a reloaded node waits for the last one", async || !overruled(&a).await.is_empty()).await;
     b.daemon.reload(scratch.config("b", &shared_out(20, 4))).await.unwrap();
-    let reloaded = now_us(&scratch).await + 3_000_000;
+    let reloaded = scratch.now_us().await + 3_000_000;
     until("all four send", async || senders_since(&scratch, reloaded).await == 4).await;
     let shares = "select count(distinct share) from refundd.limit_shares where limit_name = 'acme'";
     assert_eq!(scratch.number(shares).await, 4);
@@ -115,20 +110,20 @@ async fn a_lower_number_of_shares_counts_from_the_first_reload_and_a_higher_one_
     })
     .await;
     // The last permits of the higher number are older than a second by then.
-    let from = now_us(&scratch).await + 2_000_000;
+    let from = scratch.now_us().await + 2_000_000;
     until("the reloaded node sends", async || between(&scratch, from, i64::MAX).len() >= 8).await;
     for (node, name) in [(&b, "b"), (&c, "c")] {
         node.daemon.reload(scratch.config(name, &shared_out(12, 3))).await.unwrap();
     }
-    let all = now_us(&scratch).await;
+    let all = scratch.now_us().await;
     until("all send", async || senders_since(&scratch, all).await == 3).await;
     for (node, name) in [(&a, "a"), (&b, "b")] {
         node.daemon.reload(scratch.config(name, &shared_out(60, 3))).await.unwrap();
         until("it waits", async || overruled(node).await.starts_with("3 shares of 12 permits")).await;
     }
-    let to = now_us(&scratch).await;
+    let to = scratch.now_us().await;
     c.daemon.reload(scratch.config("c", &shared_out(60, 3))).await.unwrap();
-    let last = now_us(&scratch).await + 2_000_000;
+    let last = scratch.now_us().await + 2_000_000;
     until("all send again", async || senders_since(&scratch, last).await == 3).await;
     let lower = fullest(&between(&scratch, from, to));
     assert!(lower <= 12, "{lower}");
@@ -203,7 +198,7 @@ async fn a_node_does_not_ask_for_each_share_with_a_statement_of_its_own() {
     let node = TestNode::start(&scratch, "a", &many(500)).await;
     until("it has its shares", async || reserved_since(&scratch, 0).await == 500).await;
     let commits = "select xact_commit from pg_stat_database where datname = current_database()";
-    let (before, began) = (scratch.number(commits).await, now_us(&scratch).await);
+    let (before, began) = (scratch.number(commits).await, scratch.now_us().await);
     // The span that is measured. Looking at the clock in between would be transactions as well.
     tokio::time::sleep(Duration::from_secs(6)).await;
     let spent = scratch.number(commits).await - before;
@@ -258,7 +253,7 @@ async fn a_limit_whose_shares_are_locked_costs_no_other_limit_its_share() {
         let mut other = scratch.connect().await;
         other.execute("begin").await.unwrap();
         other.execute(lock).await.unwrap();
-        let later = now_us(&scratch).await + 6_000_000;
+        let later = scratch.now_us().await + 6_000_000;
         until("the other shares are reserved again", async || reserved_since(&scratch, later).await >= 38)
             .await;
         assert_eq!(reserved_since(&scratch, later).await, 38, "nobody reserves the locked one: {lock}");

@@ -81,8 +81,7 @@ impl Load {
     /// long that is the case anyway.
     pub async fn move_on(&self, channel: &str) -> String {
         let (slot, from) = self.owner(channel).await;
-        let began_us =
-            self.scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+        let began_us = self.scratch.now_us().await;
         let took = self.redis.move_slot(slot, from, (from + 1) % 3).await.unwrap();
         let moved_us = began_us + i64::try_from(took.as_micros()).unwrap();
         self.until_these_send(&[channel]).await;

@@ -18,7 +18,7 @@ async fn sliding(
     from_now: i64,
     counted: Counted,
 ) -> Vec<(RefundId, Permit)> {
-    let now = scratch.number("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    let now = scratch.now_us().await;
     let generation = scratch.store.generation(&LimitName::new("acme").unwrap()).await.unwrap();
     let permit = |id: i64| {
         let (id, mut permit) = numbered(id, now + from_now * 1000, i32::try_from(id).unwrap());
