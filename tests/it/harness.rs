@@ -21,6 +21,6 @@ pub mod wait;
 pub use node::TestNode;
 pub use process::NodeProcess;
 pub use receiver::Receiver;
-pub use scratch::{Scratch, depth};
+pub use scratch::{Scratch, depth, is};
 pub use systemd::Systemd;
 pub use wait::{one_try_succeeds, until, window_lasts, within};

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use playground::bank::Step;
 use refundd::bucket::Purpose;
-use refundd::refund::{ChannelName, State};
+use refundd::refund::State;
 
-use crate::harness::{Scratch, TestNode, depth, until};
+use crate::harness::anywhere::acme;
+use crate::harness::{Scratch, TestNode, depth, is, until};
 
 /// Inquiries are made due by hand, for the schedule begins after ten seconds.
 const ASKS: &str = r#"
@@ -25,10 +26,6 @@ on_unknown = "inquire"
 inquiry = { url = "http://{bank}/acme/refunds/{request_id}", not_found_is_final = true, grace = "30s" }
 "#;
 
-fn acme() -> ChannelName {
-    ChannelName::new("acme").unwrap()
-}
-
 /// Makes the next inquiry due, as if the refund had been uncertain for so long.
 async fn age(scratch: &Scratch, span: &str) {
     scratch
@@ -39,10 +36,6 @@ async fn age(scratch: &Scratch, span: &str) {
               where inquire_at is not null"
         ))
         .await;
-}
-
-async fn is(scratch: &Scratch, state: State, count: i64) {
-    until(&format!("{count} are {state}"), async || scratch.count(state).await == count).await;
 }
 
 async fn journal(scratch: &Scratch, columns: &str) -> String {

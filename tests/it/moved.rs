@@ -13,7 +13,7 @@ use refundd::store::ClaimRequest;
 use rustix::process::Signal;
 
 use crate::harness::anywhere::{claim_of, unlimited};
-use crate::harness::{NodeProcess, Scratch, TestNode, until};
+use crate::harness::{NodeProcess, Scratch, TestNode, is, until};
 
 /// `other` stays where it is: what is done about its refund shows that the loops have been round.
 const ASKS: &str = r#"
@@ -50,10 +50,6 @@ fn at(channels: &str, bank: &PretendBank) -> String {
 
 fn asks(scratch: &Scratch) -> String {
     ASKS.replace("{still}", &scratch.bank.address().to_string())
-}
-
-async fn is(scratch: &Scratch, state: State, count: i64) {
-    until(&format!("{count} are {state}"), async || scratch.count(state).await == count).await;
 }
 
 /// As if all that is uncertain had been so for a minute.

@@ -9,18 +9,15 @@ mod ways_out;
 use std::time::Duration;
 
 use playground::bank::Step;
-use refundd::refund::{ChannelName, State};
+use refundd::refund::State;
 use refundd::store::{OwnSuspension, Pause, Resumed, SuspendedBy};
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor};
 
 use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
+use crate::harness::anywhere::acme;
 use crate::harness::{Scratch, TestNode, until};
-
-fn acme() -> ChannelName {
-    ChannelName::new("acme").unwrap()
-}
 
 /// The command's exit code and what it printed.
 fn run(scratch: &Scratch, channels: &str, args: &[&str]) -> (Option<i32>, String) {

@@ -8,7 +8,7 @@ use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::{ClaimRequest, RecoveryMove};
 
 use crate::harness::anywhere::{add_address, claim_of, unlimited};
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{Scratch, TestNode, is, until};
 
 const RESENDS: &str = r#"
 [channel.acme]
@@ -23,10 +23,6 @@ key_retention = "1h"
 
 fn with_inquiry() -> String {
     format!("{RESENDS}inquiry = {{ url = \"http://{{bank}}/acme/refunds/{{request_id}}\" }}\n")
-}
-
-async fn is(scratch: &Scratch, state: State, count: i64) {
-    until(&format!("{count} are {state}"), async || scratch.count(state).await == count).await;
 }
 
 async fn outcomes(scratch: &Scratch) -> String {

@@ -10,11 +10,8 @@ use refundd::refund::{ChannelName, RefundId, State};
 use refundd::store::Liveness;
 use sqlx::Executor;
 
+use crate::harness::anywhere::acme;
 use crate::harness::{Scratch, TestNode, until};
-
-fn acme() -> ChannelName {
-    ChannelName::new("acme").unwrap()
-}
 
 #[tokio::test]
 async fn a_node_names_its_channels_once_and_again_when_its_row_is_gone() {

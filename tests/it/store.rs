@@ -18,16 +18,12 @@ use std::time::{Duration, Instant};
 
 use refundd::limiter::Permit;
 use refundd::refund::{
-    Answer, ChannelName, Code, Leased, OnUnknown, Outcome, Policy, RefundId, Sending, Settlement, State,
+    Answer, Code, Leased, OnUnknown, Outcome, Policy, RefundId, Sending, Settlement, State,
 };
 use refundd::store::{Claimed, Decided, Settled};
 
-use crate::harness::anywhere::{add_address, add_limit, claim_of, numbered, unlimited, window};
+use crate::harness::anywhere::{acme, add_address, add_limit, claim_of, numbered, unlimited, window};
 use crate::harness::{Scratch, until};
-
-fn acme() -> ChannelName {
-    ChannelName::new("acme").unwrap()
-}
 
 async fn limited_scratch_with(refunds: u32) -> Scratch {
     let scratch = Scratch::with_refunds(refunds).await;

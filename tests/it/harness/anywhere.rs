@@ -14,6 +14,11 @@ use super::Scratch;
 pub static ANYWHERE: LazyLock<BankAddress> =
     LazyLock::new(|| BankAddress { endpoint: "http://127.0.0.1:9/".to_owned(), inquiry: String::new() });
 
+/// The channel of most tests.
+pub fn acme() -> ChannelName {
+    ChannelName::new("acme").unwrap()
+}
+
 /// Gives a channel that [`Scratch::publish`] published this bank, so that it can be claimed.
 pub async fn add_address(scratch: &Scratch, channel: &str) {
     scratch

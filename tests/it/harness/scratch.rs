@@ -287,3 +287,8 @@ fn without_breakers(tables: &str) -> String {
 pub async fn depth(bucket: &Bucket, purpose: Purpose, channel: &ChannelName) -> u64 {
     bucket.survey(purpose, std::slice::from_ref(channel)).await.remove(0).unwrap().depth
 }
+
+/// Waits until so many refunds are in this state.
+pub async fn is(scratch: &Scratch, state: State, count: i64) {
+    until(&format!("{count} are {state}"), async || scratch.count(state).await == count).await;
+}
