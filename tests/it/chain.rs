@@ -6,9 +6,10 @@ mod sealing;
 
 use refundd::store::Store;
 
+use crate::cli::text;
 use crate::harness::Scratch;
 use crate::harness::servers::SERVERS;
-use crate::prove::{json, prove, text};
+use crate::prove::{json, prove};
 
 /// A database of a role that owns the schema and is no superuser. The scratch is this owner from now on.
 pub async fn owned() -> Scratch {

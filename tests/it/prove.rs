@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 use playground::rule::{TestAlgorithm, TestRule};
 use serde_json::Value;
 
+use crate::cli::text;
 use crate::harness::{Scratch, TestNode, until};
 
 fn channel(rule: &str) -> String {
@@ -35,10 +36,6 @@ pub fn prove(scratch: &Scratch, args: &[&str]) -> Output {
         .args(args)
         .output()
         .unwrap()
-}
-
-pub fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 pub fn json(output: &Output) -> Value {

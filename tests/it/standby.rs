@@ -4,11 +4,11 @@ use jiff::SignedDuration;
 use playground::PrivatePostgres;
 use serde_json::Value;
 
-use crate::cli::{file, refundd};
+use crate::cli::{file, refundd, text};
 use crate::clock_steps::{clocked, scratch_on};
 use crate::dispatch::UNLIMITED;
 use crate::harness::{Scratch, until};
-use crate::prove::{json, prove, text};
+use crate::prove::{json, prove};
 
 /// A primary and a standby that replays nothing more, each with a scratch on one database.
 struct Pair {

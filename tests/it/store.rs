@@ -20,7 +20,7 @@ use refundd::limiter::Permit;
 use refundd::refund::{
     Answer, Code, Leased, OnUnknown, Outcome, Policy, RefundId, Sending, Settlement, State,
 };
-use refundd::store::{Claimed, Decided, Settled};
+use refundd::store::{Claimed, Decided, RecoveryMove, Settled};
 
 use crate::harness::anywhere::{acme, add_address, add_limit, claim_of, numbered, unlimited, window};
 use crate::harness::{Scratch, until};
@@ -36,6 +36,12 @@ async fn limited_scratch_with(refunds: u32) -> Scratch {
 
 async fn claim(scratch: &Scratch, node: &str, taken: &[(RefundId, Permit)]) -> Claimed {
     scratch.store.claim_among(&claim_of(node, taken), &[]).await.unwrap()
+}
+
+/// Ends the lease of the one refund that has one, as recovery does.
+async fn lapse(scratch: &Scratch) {
+    scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
+    assert_eq!(scratch.store.recover(RecoveryMove::Lapse, 1, &[]).await.unwrap().len(), 1);
 }
 
 fn settled(claimed: &Claimed, outcome: Outcome) -> Settled {

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use super::sealing::with_an_old_month;
 use super::{HASH, attack, copy_of, first_fault, lines, seal, sealed_journal};
+use crate::cli::text;
 use crate::harness::Scratch;
-use crate::prove::{json, prove, text};
+use crate::prove::{json, prove};
 
 /// The kinds of faults that the first ten of each channel have, and the seals that repeat lines.
 fn kinds(scratch: &Scratch) -> (BTreeSet<String>, BTreeSet<i64>) {

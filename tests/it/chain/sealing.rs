@@ -7,9 +7,10 @@ use rustix::process::Signal;
 use sqlx::{Executor, PgConnection};
 
 use super::{LINES, attack, first_fault, lines, seal, sealed_journal};
+use crate::cli::text;
 use crate::dispatch::UNLIMITED;
 use crate::harness::{NodeProcess, Scratch, TestNode, until, within};
-use crate::prove::{json, prove, text};
+use crate::prove::{json, prove};
 
 async fn run(connection: &mut PgConnection, sql: &str) {
     connection.execute(sqlx::AssertSqlSafe(sql.to_owned())).await.unwrap();

@@ -3,14 +3,10 @@
 use playground::{PostgresOptions, PrivatePostgres};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-use super::{NO_REDIS, config, examine, is_found, is_well};
+use super::{config_of, examine, is_found, is_well};
 use crate::dispatch::UNLIMITED;
 use crate::harness::node::refund;
 use crate::harness::{Scratch, TestNode, until};
-
-fn config_of(url: &str) -> String {
-    config(url, NO_REDIS, "")
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn standbys_that_may_lack_commits_are_found_and_a_role_that_cannot_see_them_learns_so() {

@@ -8,16 +8,12 @@ use playground::{Authority, PostgresOptions, PrivatePostgres};
 use serde_json::Value;
 use sqlx::{Connection, Executor, PgConnection};
 
-use super::{NO_REDIS, config, examine, finding, is_found, is_well};
+use super::{config_of, examine, finding, is_found, is_well};
 use crate::cli::file;
 use crate::harness::Scratch;
 use crate::harness::certificates::{Identity, Issued};
 use crate::roles::make_producers;
 use crate::server_tls::put;
-
-fn config_of(url: &str) -> String {
-    config(url, NO_REDIS, "")
-}
 
 #[tokio::test]
 async fn settings_by_which_postgres_loses_refunds_are_found_with_their_values() {

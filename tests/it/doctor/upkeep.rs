@@ -3,12 +3,8 @@
 use playground::{PostgresOptions, PrivatePostgres};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-use super::{NO_REDIS, config, examine, finding, is_found, is_well};
+use super::{NO_REDIS, config, config_of, examine, finding, is_found, is_well};
 use crate::harness::Scratch;
-
-fn config_of(url: &str) -> String {
-    config(url, NO_REDIS, "")
-}
 
 /// Each of these little transactions inside of the great one has a number of its own.
 const MANY_TRANSACTIONS: &str = "

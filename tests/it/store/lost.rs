@@ -2,9 +2,9 @@
 
 use refundd::caller::Names;
 use refundd::refund::{Outcome, RefundId, State};
-use refundd::store::{Cancelled, Canceller, Claimed, Decided, RecoveryMove, Settled, Store};
+use refundd::store::{Cancelled, Canceller, Claimed, Decided, Settled, Store};
 
-use super::{claim, limited_scratch_with, settled, unlimited};
+use super::{claim, lapse, limited_scratch_with, settled, unlimited};
 use crate::harness::Scratch;
 
 const ROW: &str = "select concat_ws(' ', state, split_part(reason, ':', 1)) from refundd.refunds";
@@ -56,11 +56,6 @@ async fn write_late_inquiry(scratch: &Scratch, node: &str, outcome: &str) {
 async fn settle_next(scratch: &Scratch, next: &Claimed, outcome: Outcome) {
     let settled = [settled(next, outcome)];
     assert_eq!(scratch.store.settle("b", &settled, false).await.unwrap().moved, [RefundId(1)]);
-}
-
-async fn lapse(scratch: &Scratch) {
-    scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
-    assert_eq!(scratch.store.recover(RecoveryMove::Lapse, 1, &[]).await.unwrap().len(), 1);
 }
 
 async fn uncertain(scratch: &Scratch) -> i64 {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use refundd::refund::{Outcome, RefundId, State};
-use refundd::store::{Claimed, RecoveryMove, Settled};
+use refundd::store::{Claimed, Settled};
 
-use super::{answered, claim, limited_scratch_with, unlimited};
+use super::{answered, claim, lapse, limited_scratch_with, unlimited};
 use crate::harness::Scratch;
 
 const EVENTS: &str = "select coalesce(string_agg(concat_ws(' ', before ->> 'state', after ->> 'attempt', reason), ', ' order by event_id), '')
@@ -15,11 +15,6 @@ const TOOK: &str = "the bank says too late that it took an earlier send, too: it
 
 async fn settle(scratch: &Scratch, node: &str, claimed: &Claimed, outcome: Outcome) {
     scratch.store.settle(node, &answered(claimed, outcome, None), false).await.unwrap();
-}
-
-async fn lapse(scratch: &Scratch) {
-    scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
-    assert_eq!(scratch.store.recover(RecoveryMove::Lapse, 1, &[]).await.unwrap().len(), 1);
 }
 
 /// An inquiry ends the uncertainty about the last send.
