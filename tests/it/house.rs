@@ -21,22 +21,33 @@ struct File {
     imports: Vec<Vec<String>>,
 }
 
-/// Every module of the crate whose root stands in `folder`.
-fn files(folder: &str) -> Vec<File> {
-    let root = Path::new(ROOT).join(folder);
-    let (mut folders, mut texts) = (vec![root.clone()], Vec::new());
+/// Every file of these types below these folders, by its path from the repository's root, with its text.
+fn sources(folders: &[&str], types: &[&str]) -> Vec<(PathBuf, String)> {
+    let mut folders: Vec<PathBuf> = folders.iter().map(|folder| Path::new(ROOT).join(folder)).collect();
+    let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let module = path.strip_prefix(&root).unwrap().with_extension("");
-                let module: Module = module.iter().map(|part| part.to_string_lossy().into()).collect();
-                if !["lib", "main"].contains(&module[0].as_str()) {
-                    texts.push((path.clone(), module, std::fs::read_to_string(path).unwrap()));
-                }
+            } else if path.extension().is_some_and(|extension| types.iter().any(|known| extension == *known))
+            {
+                let text = std::fs::read_to_string(&path).unwrap();
+                files.push((path.strip_prefix(ROOT).unwrap().to_owned(), text));
             }
+        }
+    }
+    files
+}
+
+/// Every module of the crate whose root stands in `folder`.
+fn files(folder: &str) -> Vec<File> {
+    let mut texts = Vec::new();
+    for (path, text) in sources(&[folder], &["rs"]) {
+        let module = path.strip_prefix(folder).unwrap().with_extension("");
+        let module: Module = module.iter().map(|part| part.to_string_lossy().into()).collect();
+        if !["lib", "main"].contains(&module[0].as_str()) {
+            texts.push((path, module, text));
         }
     }
     texts.sort();
@@ -55,7 +66,7 @@ fn files(folder: &str) -> Vec<File> {
         .map(|(path, module, text)| File {
             is_test: tests.iter().any(|test| module.starts_with(test)),
             imports: imports(&text, &module),
-            path: path.strip_prefix(ROOT).unwrap().to_owned(),
+            path,
             module,
         })
         .collect()

@@ -1,9 +1,8 @@
 //! Every long file has a reason.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
-use super::ROOT;
+use super::sources;
 
 /// A file with more lines has a second subject, or it stands in [`LONG`].
 const MOST_LINES: usize = 300;
@@ -22,22 +21,8 @@ const LONG: &[(&str, &str)] = &[
 
 /// Every such file of the repository, with its number of lines.
 fn files() -> Vec<(String, usize)> {
-    let mut folders: Vec<PathBuf> =
-        ["src", "crates", "benches", "tests"].iter().map(|folder| Path::new(ROOT).join(folder)).collect();
-    let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| TYPES.iter().any(|known| extension == *known))
-            {
-                let name = path.strip_prefix(ROOT).unwrap().to_string_lossy().into_owned();
-                files.push((name, std::fs::read_to_string(&path).unwrap().lines().count()));
-            }
-        }
-    }
-    files
+    let found = sources(&["src", "crates", "benches", "tests"], TYPES).into_iter();
+    found.map(|(path, text)| (path.to_string_lossy().into_owned(), text.lines().count())).collect()
 }
 
 #[test]

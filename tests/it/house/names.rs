@@ -1,9 +1,9 @@
 //! Two public types never share a name, unless the list says why both may have it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::ROOT;
+use super::sources;
 
 /// Names that several types have, each with the reason why nobody mistakes one for another.
 const SHARED: &[(&str, &str)] = &[
@@ -37,20 +37,10 @@ fn declared(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn two_public_types_never_share_a_name() {
-    let mut folders: Vec<PathBuf> =
-        ["src", "crates/playground/src"].iter().map(|folder| Path::new(ROOT).join(folder)).collect();
     let mut places = BTreeMap::<_, Vec<PathBuf>>::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = std::fs::read_to_string(&path).unwrap();
-                for name in declared(&text) {
-                    places.entry(name.to_owned()).or_default().push(path.clone());
-                }
-            }
+    for (path, text) in sources(&["src", "crates/playground/src"], &["rs"]) {
+        for name in declared(&text) {
+            places.entry(name.to_owned()).or_default().push(path.clone());
         }
     }
     assert!(places.len() > 400, "only {} public types were found", places.len());
