@@ -16,7 +16,7 @@ use crate::limiter::{Algorithm, Span, Supply};
 use crate::metrics::Metrics;
 use crate::node::ShareLook;
 use crate::refund::inquiry::LeasedInquiry;
-use crate::refund::{ExpectedEcho, Leased, Money, RequestId, State};
+use crate::refund::{ExpectedEcho, Leased, RequestId, State};
 use crate::store::{Settled, Store};
 
 /// What a worker needs of a channel with a paced limit and an inquiry.
@@ -68,12 +68,7 @@ fn attempt_of<W>(worker: &ChannelWorker<W>) -> Attempt {
 }
 
 fn expected(id: i64) -> ExpectedEcho {
-    ExpectedEcho {
-        refund_id: RefundId(id),
-        refund_ref: "R".to_owned(),
-        money: Money { amount_minor: 1, currency: "EUR".to_owned() },
-        bank_ref: None,
-    }
+    ExpectedEcho { refund_id: RefundId(id), ..ExpectedEcho::sample() }
 }
 
 /// Lets each task go on until it waits.

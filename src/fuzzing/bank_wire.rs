@@ -7,10 +7,10 @@ use tokio::runtime::Builder;
 use uuid::Uuid;
 
 use super::CONFIG;
-use super::bank_answer::{expected, is_fit_for_the_journal};
+use super::bank_answer::is_fit_for_the_journal;
 use crate::bank::fuzzing::{inquired, sent};
 use crate::refund::inquiry::{InquiryOutcome, LeasedInquiry};
-use crate::refund::{Leased, Outcome, RefundId, RequestId, State};
+use crate::refund::{ExpectedEcho, Leased, Outcome, RefundId, RequestId, State};
 
 /// The input is all that a bank writes before it hangs up. The bank has the whole request then, so no input makes refundd
 /// believe that nothing was sent. Only an answer of HTTP/1 with a fitting status settles a refund.
@@ -46,7 +46,7 @@ fn leased() -> Leased {
         request_id: RequestId(Uuid::nil()),
         is_resend: false,
         is_first: true,
-        expected: expected(),
+        expected: ExpectedEcho::sample(),
         body: Arc::from(&b"{}"[..]),
         traceparent: None,
     }
@@ -61,7 +61,7 @@ fn inquiry() -> LeasedInquiry {
         uncertain_at_us: None,
         attempts: 1,
         request_id: RequestId(Uuid::nil()),
-        expected: expected(),
+        expected: ExpectedEcho::sample(),
         age: Duration::ZERO,
         uncertain_for: None,
     }

@@ -41,6 +41,18 @@ impl EchoMismatch {
 }
 
 impl ExpectedEcho {
+    /// The values of the refund that tests send.
+    #[cfg(any(test, feature = "fuzzing"))]
+    #[must_use]
+    pub fn sample() -> ExpectedEcho {
+        ExpectedEcho {
+            refund_id: RefundId(7),
+            refund_ref: "R-7".to_owned(),
+            money: Money { amount_minor: 1250, currency: "EUR".to_owned() },
+            bank_ref: None,
+        }
+    }
+
     /// A field of the answer that differs from the sent value, first the names of the refund. `status_at` are JSON pointers to
     /// statuses: the objects that hold them are compared, too. A missing field, null, an empty text and a `refund_id` of 0, which no
     /// refund has, name nothing.
@@ -104,13 +116,8 @@ mod tests {
     }
 
     fn differs_at(answer: &Value, status_at: &[&str], bank_ref_at: Option<&str>) -> Option<&'static str> {
-        let expected = ExpectedEcho {
-            refund_id: RefundId(7),
-            refund_ref: "R-7".to_owned(),
-            money: Money { amount_minor: 1250, currency: "EUR".to_owned() },
-            bank_ref: None,
-        };
-        expected.mismatch(answer, status_at.iter().copied(), bank_ref_at).map(|mismatch| mismatch.field)
+        let mismatch = ExpectedEcho::sample().mismatch(answer, status_at.iter().copied(), bank_ref_at);
+        mismatch.map(|mismatch| mismatch.field)
     }
 
     #[test]

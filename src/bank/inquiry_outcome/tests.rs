@@ -6,8 +6,8 @@ use hyper::header::{CONTENT_LENGTH, RETRY_AFTER};
 
 use super::*;
 use crate::channel::StatusTexts;
+use crate::refund::ExpectedEcho;
 use crate::refund::inquiry::Trust;
-use crate::refund::{ExpectedEcho, RefundId};
 
 const AT: ReferenceAt<'_> = ReferenceAt { pointer: "/id", accepts_card_numbers: false };
 
@@ -29,12 +29,7 @@ fn inquiry(status: &str) -> Inquiry {
 }
 
 fn expected(bank_ref: Option<&str>) -> ExpectedEcho {
-    ExpectedEcho {
-        refund_id: RefundId(7),
-        refund_ref: "R-7".to_owned(),
-        money: crate::refund::Money { amount_minor: 1250, currency: "EUR".to_owned() },
-        bank_ref: bank_ref.map(str::to_owned),
-    }
+    ExpectedEcho { bank_ref: bank_ref.map(str::to_owned), ..ExpectedEcho::sample() }
 }
 
 fn read(status: u16, body: &str) -> InquiryOutcome {

@@ -21,12 +21,7 @@ fn channel(rules: Vec<AnswerRule>) -> Channel {
 }
 
 fn expected() -> ExpectedEcho {
-    ExpectedEcho {
-        refund_id: crate::refund::RefundId(7),
-        refund_ref: "R-7".to_owned(),
-        money: crate::refund::Money { amount_minor: 1250, currency: "EUR".to_owned() },
-        bank_ref: None,
-    }
+    ExpectedEcho::sample()
 }
 
 fn wait(seconds: u64) -> Outcome {

@@ -15,12 +15,7 @@ fn inquiry(state: State, uncertain_for: Duration) -> LeasedInquiry {
         uncertain_at_us: None,
         attempts: 1,
         request_id: RequestId(uuid::Uuid::nil()),
-        expected: ExpectedEcho {
-            refund_id: RefundId(1),
-            refund_ref: "R-1".to_owned(),
-            money: crate::refund::Money { amount_minor: 1, currency: "EUR".to_owned() },
-            bank_ref: None,
-        },
+        expected: ExpectedEcho { refund_id: RefundId(1), ..ExpectedEcho::sample() },
         age: uncertain_for,
         uncertain_for: Some(uncertain_for),
     }
