@@ -121,10 +121,7 @@ mod tests {
     use crate::config::Config;
 
     fn slot_groups(text: &str) -> SlotGroups {
-        let file = format!(
-            "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n{text}"
-        );
-        let config = Config::parse(&file, "r.toml", &|_| None).unwrap();
+        let config = Config::of_tables(text);
         SlotGroups::of(config.channels.values().map(AsRef::as_ref), config.limits.values().map(AsRef::as_ref))
     }
 

@@ -32,9 +32,7 @@ fn node_and_bank(bucket: Bucket, placement: &str) -> (Node, Arc<Channel>, Arc<Ba
 
 /// What a worker needs of the channel in these tables.
 fn node_and_bank_of(bucket: Bucket, tables: &str) -> (Node, Arc<Channel>, Arc<Bank>) {
-    let servers = "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n";
-    let text = format!("{servers}{tables}");
-    let config = Config::parse(&text, "r.toml", &|_| None).unwrap();
+    let config = Config::of_tables(tables);
     let channel = Arc::clone(config.channels.values().next().unwrap());
     // No server listens at this address.
     let store = Store::open("postgres://refundd@127.0.0.1:9/refundd", None, 1).unwrap();

@@ -34,6 +34,13 @@ fn with(text: &str) -> Config {
     parse(&format!("{SERVERS}{text}")).unwrap_or_else(|error| panic!("{error}"))
 }
 
+impl Config {
+    /// The same, for tests of other rooms.
+    pub(crate) fn of_tables(tables: &str) -> Config {
+        with(tables)
+    }
+}
+
 /// The complaints about such a configuration, without the headline.
 fn complaints(text: &str) -> String {
     only_complaints(parse(&format!("{SERVERS}{text}")))

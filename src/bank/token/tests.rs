@@ -46,13 +46,11 @@ async fn tokens_under(client_secret: &str, status: &'static str, body: String) -
     let secret = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(secret.path(), client_secret).unwrap();
     std::fs::set_permissions(secret.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
-    let text = format!(
-        "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n\
-         [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\n\
+    let config = Config::of_tables(&format!(
+        "[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\n\
          token = {{ url = \"http://{address}/\", client_id = \"refundd\", client_secret_file = \"{}\" }}\n",
         secret.path().display()
-    );
-    let config = Config::parse(&text, "r.toml", &|_| None).unwrap();
+    ));
     let channel = config.channels.values().next().unwrap();
     (Tokens::of(channel).unwrap().unwrap(), requests)
 }
