@@ -65,8 +65,8 @@ impl RecoverySection {
         (self.keep_permits > Self::MANY_PERMITS).then(|| {
             let (keep, most) = (say(self.keep_permits), say(Self::MANY_PERMITS));
             format!(
-                "`recovery.keep_permits` is {keep}. Each day is a table, and a claim under a limit that is not a `fixed_window` locks the tables \
-                 and indexes of all days. Above {most} the first claims of a connection are slow, and Postgres may run out of locks. No refund \
+                "`recovery.keep_permits` is {keep}. Each day is a table, and a claim under a limit that is not a `fixed_window`, or of an \
+                 `adaptive` channel whose bank asked for less, locks the tables and indexes of all days. Above {most} the first claims of a connection are slow, and Postgres may run out of locks. No refund \
                  needs old permits: only `refundd prove` reads them, to show that a limit was held. Save its reports, or export the permits \
                  themselves (docs/evidence.md), and set `recovery.keep_permits` to {most} or less"
             )

@@ -78,12 +78,12 @@ fn config(postgres: &str, redis: &str, more: &str) -> String {
     )
 }
 
-/// Nobody listens there.
 /// A configuration with this Postgres and without Redis.
 fn config_of(url: &str) -> String {
     config(url, NO_REDIS, "")
 }
 
+/// Nobody listens there.
 const NO_POSTGRES: &str = "postgres://u@127.0.0.1:1/p";
 const NO_REDIS: &str = "redis://127.0.0.1:1";
 

@@ -118,6 +118,12 @@ async fn a_cooling_lasts_as_long_as_the_bank_said_although_postgres_was_set() {
         let climbs_then = "select count(*) from refundd.channels where slow_since = cool_until";
         assert_eq!(scratch.number(climbs_then).await, 1);
     }
+    scratch.pause("acme", "a look", "ann").await;
+    step(&postgres, 3600);
+    assert!(watch().await.is_some());
+    let still = "select count(*) from refundd.channels where paused_at is not null and pause_until is null and cool_until > now()";
+    assert_eq!(scratch.number(still).await, 1, "a pause without an end gets none");
+    scratch.resume("acme").await;
     scratch.sql("update refundd.channels set cool_until = now() - interval '1 second'").await;
     step(&postgres, -3600);
     assert!(watch().await.is_some());
