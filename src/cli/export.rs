@@ -28,7 +28,8 @@ these transactions, so the command refuses it: run it on the primary.
 Each line is one send that reached the bank, or may have; a refund that was sent twice has two lines. `state` is \
 the refund's state now. `ended_by` says who ended it: bank; person, who decided; canceller, a person or a program that \
 cancelled it while it was ready; or refundd, because its deadline passed. It is empty while the refund has not \
-ended. `bank_ref` is the bank's reference of the refund now, the same on all its lines. Sums count each refund once, and \
+ended. `bank_ref` is the bank's reference of the refund now, the same on all its lines. A refund that is on another channel now has \
+neither `bank_ref` nor `request_id` here, and the sums count it apart: ask this bank about its sends. Sums count each refund once, and \
 stand on standard error: what the bank said, what a person decided, what was cancelled, what is still open, and what was \
 sent again after the period, or before it if the line of a send came late. The sums of that other period have the money. A refund that the \
 bank's late answer contradicts is counted once more: it may be paid twice, or not at all. All its lines have \
@@ -183,7 +184,7 @@ fn cells(channel: &str, line: &SentLine) -> [String; COLUMNS.len()] {
         line.code.clone().unwrap_or_default(),
         line.state.to_string(),
         line.bank_ref.clone().unwrap_or_default(),
-        line.request_id.clone(),
+        line.request_id.clone().unwrap_or_default(),
         line.permit.clone().unwrap_or_default(),
         line.ended_by.map(|by| by.as_str().to_owned()).unwrap_or_default(),
         if line.is_contradicted { "yes".to_owned() } else { String::new() },

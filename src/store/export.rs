@@ -28,7 +28,10 @@ pub struct SentLine {
     pub refund_ref: String,
     pub payment_ref: String,
     pub money: Money,
-    pub request_id: String,
+    /// Whether the refund is on another channel now. Then `request_id` and `bank_ref` are `None`: those of the refund are of
+    /// no use to the bank of this send.
+    pub is_elsewhere: bool,
+    pub request_id: Option<String>,
     pub number: i32,
     /// `None` if the node died before it could say.
     pub started_at: Option<Timestamp>,
@@ -107,12 +110,15 @@ const RANGE: &str = "
 // is left out once the node's own line about the same send is there, also where the sends after a send are looked at. Two claims may
 // have one epoch, so the process must be the same, too: a lapsed lease names process/claim, and the node's own line its process.
 // Lines are written late, so the epoch says which send is the later one, and the id only between two claims with one epoch.
+// A fail-over may lose a claim, and then the refund moves: sends to two banks have one epoch, and each bank may have paid. So only
+// lines of one channel are compared.
 const SENT: Statement = statement!(
     "
-    select a.refund_id, r.refund_ref, r.payment_ref, r.amount_minor, r.currency, r.request_id::text as request_id, a.number,
+    select a.refund_id, r.refund_ref, r.payment_ref, r.amount_minor, r.currency, a.channel <> r.channel as is_elsewhere,
+           case when a.channel = r.channel then r.request_id::text end as request_id, a.number,
            (extract(epoch from a.started_at) * 1000000)::bigint as started_us,
            (extract(epoch from a.finished_at) * 1000000)::bigint as finished_us,
-           a.outcome, a.status, a.code, a.permit, r.bank_ref, r.state,
+           a.outcome, a.status, a.code, a.permit, case when a.channel = r.channel then r.bank_ref end as bank_ref, r.state,
            (select case when b.kind = 'manual' and b.code = 'cancelled' then 'cancellation' else b.kind end
               from refundd.attempts b where b.refund_id = a.refund_id and b.moved_to is not null
              order by b.id desc limit 1) as moved_by,
@@ -124,12 +130,12 @@ const SENT: Statement = statement!(
                                         order by b.lease_epoch desc, b.id desc))[1] then 'before'
                         when count(*) > 0 then 'later' end
               from refundd.attempts b
-             where b.refund_id = a.refund_id and (b.lease_epoch, b.id) > (a.lease_epoch, a.id) and b.kind = 'send'
+             where b.refund_id = a.refund_id and b.channel = a.channel and (b.lease_epoch, b.id) > (a.lease_epoch, a.id) and b.kind = 'send'
                and b.finished_at < timestamptz 'epoch' + :whole_us * interval '1 microsecond'
                and (b.started_at is not null or b.outcome <> 'not_executed')
                and not (b.code is not distinct from 'lease_lapsed'
                         and exists (select from refundd.attempts c
-                                     where c.refund_id = b.refund_id and c.lease_epoch = b.lease_epoch and c.kind = 'send'
+                                     where c.refund_id = b.refund_id and c.channel = b.channel and c.lease_epoch = b.lease_epoch and c.kind = 'send'
                                        and starts_with(b.node || '/', c.node || '/')
                                        and c.finished_at < timestamptz 'epoch' + :whole_us * interval '1 microsecond'
                                        and c.code is distinct from 'lease_lapsed'))) as sent_again
@@ -140,7 +146,7 @@ const SENT: Statement = statement!(
        and a.finished_at < timestamptz 'epoch' + :to_us * interval '1 microsecond'
        and not (a.code is not distinct from 'lease_lapsed'
                 and exists (select from refundd.attempts b
-                             where b.refund_id = a.refund_id and b.lease_epoch = a.lease_epoch and b.kind = 'send'
+                             where b.refund_id = a.refund_id and b.channel = a.channel and b.lease_epoch = a.lease_epoch and b.kind = 'send'
                                and starts_with(a.node || '/', b.node || '/')
                                and b.finished_at < timestamptz 'epoch' + :whole_us * interval '1 microsecond'
                                and b.code is distinct from 'lease_lapsed'))
@@ -175,6 +181,7 @@ fn read(row: &PgRow) -> Result<SentLine, StoreError> {
         refund_ref: row.get("refund_ref"),
         payment_ref: row.get("payment_ref"),
         money: read_money(row),
+        is_elsewhere: row.get("is_elsewhere"),
         request_id: row.get("request_id"),
         number: row.get("number"),
         started_at: timestamp(row, "started_us"),

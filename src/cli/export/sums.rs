@@ -17,8 +17,10 @@ struct Sum {
     later: (u64, i128),
     /// The same of those that were sent again before the period: the lines of earlier sends came late.
     before: (u64, i128),
-    /// The refunds that a late answer contradicts, and their sum. They are among `refunds`, too: periods that touch each other
-    /// count each of them once.
+    /// The refunds that are on another channel now, and their sum. What became of them there is not this bank's word.
+    elsewhere: (u64, i128),
+    /// The refunds that a late answer contradicts, and their sum. They are among `refunds` or `elsewhere`, too: periods that
+    /// touch each other count each of them once.
     contradicted: (u64, i128),
 }
 
@@ -38,6 +40,7 @@ impl Sums {
             count(&mut sum.contradicted);
         }
         count(match line.again {
+            SentAgain::No if line.is_elsewhere => &mut sum.elsewhere,
             SentAgain::No => sum.refunds.entry((line.ended_by, line.state)).or_default(),
             SentAgain::Before => &mut sum.before,
             SentAgain::Later => &mut sum.later,
@@ -57,13 +60,15 @@ const WHO: [(Option<EndedBy>, &str); 5] = [
 
 pub(super) fn shown_sums(sums: &Sums) -> String {
     let mut text = String::new();
-    for (currency, Sum { sends, refunds, later, before, contradicted }) in &sums.0 {
+    for (currency, Sum { sends, refunds, later, before, elsewhere, contradicted }) in &sums.0 {
         let of = |is_wanted: &dyn Fn(Option<EndedBy>) -> bool| {
             let wanted = refunds.iter().filter(|((by, _), _)| is_wanted(*by));
             wanted.fold((0, 0), |(count, amount), (_, (n, sum))| (count + n, amount + sum))
         };
         let (count, amount) = of(&|_| true);
-        let (count, amount) = (count + later.0 + before.0, amount + later.1 + before.1);
+        let apart = [later, before, elsewhere];
+        let (count, amount) =
+            apart.iter().fold((count, amount), |(count, amount), (n, sum)| (count + n, amount + sum));
         let (sends, count) = (counted(*sends, "send"), counted(count, "refund"));
         let sum = |amount: i128| in_both_units(amount, currency);
         let _ = writeln!(text, "{currency}: {sends} of {count}, {}", sum(amount));
@@ -81,6 +86,11 @@ pub(super) fn shown_sums(sums: &Sums) -> String {
         for (words, (count, amount), where_to_look) in [
             ("sent again after this period", later, ""),
             ("sent again before this period, and counted there", before, ""),
+            (
+                "the refund is on another channel now",
+                elsewhere,
+                " (ask this bank about these sends, unless they are `not_executed`)",
+            ),
             (
                 "contradicted by a late answer",
                 contradicted,

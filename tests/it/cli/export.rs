@@ -18,7 +18,11 @@ type Row = BTreeMap<String, String>;
 
 /// The rows of an export, and what it says on standard error.
 fn export(config: &std::path::Path, period: &[&str]) -> (Vec<Row>, String) {
-    let output = refundd(config, &[&["export", "--channel", "acme"], period].concat());
+    export_of("acme", config, period)
+}
+
+fn export_of(channel: &str, config: &std::path::Path, period: &[&str]) -> (Vec<Row>, String) {
+    let output = refundd(config, &[&["export", "--channel", channel], period].concat());
     assert!(output.status.success(), "{}", text(&output));
     let mut reader = csv::Reader::from_reader(output.stdout.as_slice());
     let rows = reader.deserialize().map(Result::unwrap).collect();

@@ -3,7 +3,7 @@
 use refundd::prove::Period;
 use refundd::store::{SentAgain, SentLine};
 
-use super::{both_units, export};
+use super::{both_units, export, export_of};
 use crate::cli::file;
 use crate::dispatch::UNLIMITED;
 use crate::harness::Scratch;
@@ -11,6 +11,7 @@ use crate::harness::Scratch;
 /// A line of the journal about a send: of refund 1 unless it says otherwise, written now and dated so many minutes ago.
 struct Line {
     refund: i64,
+    channel: &'static str,
     epoch: i64,
     node: &'static str,
     minutes_ago: u32,
@@ -24,6 +25,7 @@ impl Line {
     fn new(epoch: i64, node: &'static str, minutes_ago: u32, outcome: &'static str) -> Line {
         Line {
             refund: 1,
+            channel: "acme",
             epoch,
             node,
             minutes_ago,
@@ -41,12 +43,12 @@ impl Line {
     }
 
     async fn write(self, scratch: &Scratch) {
-        let Line { refund, epoch, node, minutes_ago, outcome, moved_to, code, message } = self;
+        let Line { refund, channel, epoch, node, minutes_ago, outcome, moved_to, code, message } = self;
         let moved_to = moved_to.map_or_else(|| "null".to_owned(), |state| format!("'{state}'"));
         scratch
             .sql(&format!(
                 "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, finished_at, outcome, moved_to, code, message)
-                 select {refund}, 'acme', 'send', {epoch}, {epoch}, '{node}', case when '{code}' <> 'lease_lapsed' then dated end, dated, '{outcome}', {moved_to}, '{code}',
+                 select {refund}, '{channel}', 'send', {epoch}, {epoch}, '{node}', case when '{code}' <> 'lease_lapsed' then dated end, dated, '{outcome}', {moved_to}, '{code}',
                         nullif('{message}', '')
                    from (values (now() - interval '{minutes_ago} minutes')) as t (dated)"
             ))
@@ -148,6 +150,46 @@ async fn the_line_of_a_lapsed_lease_gives_way_to_its_own_process_alone() {
         let (rows, said) = export(config.path(), period);
         let refunds: Vec<&str> = rows.iter().map(|row| row["refund_id"].as_str()).collect();
         assert_eq!(refunds, expected, "{period:?}: {said}");
+    }
+}
+
+/// A fail-over loses the claims of two sends to `acme`. Their refunds move, and get the same epoch on `slow`.
+#[tokio::test]
+async fn the_late_line_of_another_channel_takes_no_money_out_of_the_sums_of_the_bank_that_paid() {
+    let scratch = Scratch::with_refunds(2).await;
+    scratch.publish("slow").await;
+    scratch.sql("select from refundd.move(array[1, 2], 'acme', 'slow', 'acme is closed', 'ann')").await;
+    let paid = Line::new(1, "b#1", 30, "succeeded");
+    Line { channel: "slow", moved_to: Some("succeeded"), ..paid }.write(&scratch).await;
+    succeeds(&scratch, 1, 1, "S-1").await;
+    Line { refund: 2, channel: "slow", ..Line::lapsed(1, "a#1/7", 30) }.write(&scratch).await;
+    for refund in 1..=2 {
+        let late = Line::new(1, "a#1", 10, "succeeded");
+        Line { refund, message: "paid; bank reference A-1", ..late }.write(&scratch).await;
+    }
+    let (first, second) = (amount(&scratch, 1).await, amount(&scratch, 2).await);
+    let both = both_units(first + second, "EUR");
+    let config = file(&scratch.file("a", UNLIMITED));
+    let request_id = scratch.text("select request_id::text from refundd.refunds where id = 1").await;
+
+    let (rows, said) = export_of("slow", config.path(), &["--from", "1h"]);
+    assert!(said.contains(&format!("EUR: 2 sends of 2 refunds, {both}\n")), "{said}");
+    assert!(said.contains(&format!("succeeded now: 1 refund, {}\n", both_units(first, "EUR"))), "{said}");
+    assert!(said.contains(&format!("still open: 1 refund, {}\n", both_units(second, "EUR"))), "{said}");
+    assert!(!said.contains("another channel"), "{said}");
+    assert_eq!((&*rows[0]["request_id"], &*rows[0]["bank_ref"]), (&*request_id, "S-1"), "{rows:?}");
+
+    let (rows, said) = export_of("acme", config.path(), &["--from", "1h"]);
+    let apart = format!("the refund is on another channel now: 2 refunds, {both} (ask this bank");
+    assert!(said.contains(&format!("EUR: 2 sends of 2 refunds, {both}\n")), "{said}");
+    assert!(said.contains(&apart) && !said.contains("succeeded now"), "{said}");
+    assert_eq!(rows.len(), 2, "{said}");
+    for row in &rows {
+        assert_eq!(
+            (&*row["request_id"], &*row["bank_ref"], &*row["outcome"]),
+            ("", "", "succeeded"),
+            "{row:?}"
+        );
     }
 }
 
