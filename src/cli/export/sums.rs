@@ -54,7 +54,7 @@ const WHO: [(Option<EndedBy>, &str); 5] = [
     (Some(EndedBy::Bank), "the bank said so"),
     (Some(EndedBy::Person), "a person decided"),
     (Some(EndedBy::Canceller), "a person or a program cancelled it"),
-    (Some(EndedBy::Refundd), "the deadline passed, and the bank had executed nothing"),
+    (Some(EndedBy::Refundd), "the deadline passed before it was sent again"),
     (None, "still open"),
 ];
 
