@@ -65,7 +65,11 @@ impl When {
         // The parser takes 21:40:31 for a span of more than 21 hours. A person means a time of day, and does not say of which
         // day.
         if text.contains(':') {
-            let lacks = if text.contains(['T', 't', ' ']) { "has no offset" } else { "has no date" };
+            let lacks = if text.contains(['T', 't', ' ']) {
+                "is not a time of RFC 3339, or has no offset"
+            } else {
+                "has no date"
+            };
             return Err(format!("{lacks}; {how}"));
         }
         let span = SpanParser::new().parse_span(text).map_err(|_| format!("is not a time; {how}"))?;
@@ -140,6 +144,13 @@ mod tests {
         }
         for bad in ["", "yesterday", "12:00", "21:40:31", "7"] {
             assert!(When::read(bad).unwrap_err().contains("RFC 3339"), "{bad}");
+        }
+        for (bad, says) in [
+            ("2026-11-30T24:00:00Z", "is not a time of RFC 3339, or has no offset; "),
+            ("2026-11-30T12:00:00", "is not a time of RFC 3339, or has no offset; "),
+            ("12:00", "has no date; "),
+        ] {
+            assert!(When::read(bad).unwrap_err().starts_with(says), "{bad}");
         }
         assert!(When::read("1 month").unwrap_err().contains("write days"));
     }
