@@ -84,7 +84,7 @@ pub enum WaitsFor {
 pub struct Happening {
     pub at: Timestamp,
     pub what: HappeningKind,
-    /// Which of the kept sends it is, from 1: also sends that do not count as an attempt. Only for a send.
+    /// Which of the kept sends it is, from 1 in order of time: also sends that do not count as an attempt. Only for a send.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nth: Option<u32>,
     /// For people.
@@ -245,7 +245,7 @@ const MOVED_IN: &str = "moved_in";
 
 fn happened(
     refund: &Refund,
-    evidence: Vec<Evidence>,
+    mut evidence: Vec<Evidence>,
     proposals: &[Proposal],
     now: Timestamp,
 ) -> Vec<Happening> {
@@ -263,9 +263,10 @@ fn happened(
     }
     let mut story = vec![line(refund.created_at, HappeningKind::Saved, saved)];
     let last_move = evidence.iter().rev().find_map(|one| one.moved_to.clone());
+    let at = |one: &Evidence| one.started_at.or(one.finished_at).unwrap_or(refund.created_at);
+    evidence.sort_by_key(at);
     let mut sends = 0;
     for one in evidence.into_iter().filter(|one| one.code.as_deref() != Some(MOVED_IN)) {
-        let at = one.started_at.or(one.finished_at).unwrap_or(refund.created_at);
         let what = match one.kind {
             EvidenceKind::Manual if one.code.as_deref() == Some(MOVED_OUT) => HappeningKind::Move,
             EvidenceKind::Manual => HappeningKind::Decision,
@@ -284,7 +285,7 @@ fn happened(
         if let Some(became) = &became {
             let _ = write!(text, " ({became})");
         }
-        story.push(Happening { at, what, nth, text, became, evidence: Some(one) });
+        story.push(Happening { at: at(&one), what, nth, text, became, evidence: Some(one) });
     }
     let is_in_journal = last_move.as_deref() == Some(refund.state.as_str());
     if let Some(at) = refund.settled_at.filter(|_| !is_in_journal) {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::refund::{Money, RefundId, RequestId};
 
 fn evidence(kind: EvidenceKind) -> Evidence {
     Evidence {
@@ -69,4 +70,40 @@ fn a_line_of_the_journal_is_a_sentence() {
         ..decided
     };
     assert_eq!(sentence(&moved, 1), "ann moved it from acme to globex: acme is down");
+}
+
+#[test]
+fn sends_have_their_numbers_in_order_of_time_also_when_the_line_of_the_first_one_came_last() {
+    let refund = Refund {
+        id: RefundId(1),
+        refund_ref: "R-1".to_owned(),
+        channel: "acme".to_owned(),
+        payment_ref: "P-1".to_owned(),
+        money: Money { amount_minor: 777, currency: "EUR".to_owned() },
+        payload: None,
+        due_at: Timestamp::UNIX_EPOCH,
+        deadline_at: None,
+        request_id: RequestId(uuid::Uuid::nil()),
+        state: State::Succeeded,
+        version: 1,
+        uncertain_since: None,
+        attempts: 2,
+        reason: None,
+        bank_ref: None,
+        created_at: Timestamp::UNIX_EPOCH,
+        settled_at: None,
+    };
+    let second = |second| Timestamp::from_second(second).unwrap();
+    let sent_at = |at, node: &str| Evidence {
+        started_at: Some(second(at)),
+        finished_at: Some(second(at + 1)),
+        node: node.to_owned(),
+        ..evidence(EvidenceKind::Send)
+    };
+    let late = Evidence { moved_to: None, ..sent_at(10, "first#1") };
+    let story = happened(&refund, vec![sent_at(20, "second#1"), late], &[], second(60));
+    let told: Vec<_> = story.iter().map(|one| (one.nth, one.text.get(..18).unwrap_or_default())).collect();
+    let expected =
+        [(None, "saved for channel "), (Some(1), "send 1 from node f"), (Some(2), "send 2 from node s")];
+    assert_eq!(told, expected);
 }
