@@ -46,16 +46,20 @@ pub(super) async fn list(
     who: Who,
     Parameters(pairs): Parameters<Pairs>,
 ) -> Result<Json<ChangeList>, Problem> {
-    let (after, filter) = filter(pairs, who.channels()).map_err(Problem::invalid)?;
+    let (after, mut filter) = filter(pairs, who.channels()).map_err(Problem::invalid)?;
     named_channel::exists(&api, &who, filter.channel.as_deref()).await?;
     let place_of_list = api.lists.place(&who).await;
     let bytes = (filter.limit as usize * MOST_BYTES_OF_A_CHANGE).min(MOST_BYTES_OF_A_PAGE);
     let _room = api.room_for_answer(&who, bytes)?;
     let node = api.node.clone();
     let read = async move {
-        let reach = node.store.journal_is_whole_until().await?;
-        let filter = ChangeFilter { after: place(after, reach)?, ..filter };
-        Ok(node.store.changes(&filter, reach.whole_until).await?)
+        loop {
+            let reach = node.store.journal_is_whole_until().await?;
+            filter.after = place(after, reach)?;
+            if let Some(read) = node.store.changes(&filter, reach.whole_until).await? {
+                break Ok(read);
+            }
+        }
     };
     page(&place_of_list.run(read).await?, MOST_BYTES_OF_A_PAGE).map(Json)
 }

@@ -98,6 +98,8 @@ const REACH: &str = "select last_id, writers, sealed_until, forgotten_until from
 
 const CHANGES: Statement = statement!(include_str!("sql/changes.sql"));
 
+const FORGOTTEN: &str = "select forgotten_until from refundd.feed";
+
 const DELIVER: Statement =
     statement!("select refundd.deliver(:process, :lease_us * interval '1 microsecond', :up_to) as until");
 
@@ -109,6 +111,7 @@ const UNDELIVERED: &str = "
 pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("feed_reach", REACH),
     ("changes", CHANGES.sql),
+    ("forgotten", FORGOTTEN),
     ("deliver", DELIVER.sql),
     ("oldest_undelivered", UNDELIVERED),
 ];
@@ -157,7 +160,8 @@ impl Store {
     }
 
     /// Reads the changes behind a place, up to the line `until`, of which [`JournalReach::whole_until`] says that no line is missing.
-    pub async fn changes(&self, filter: &ChangeFilter, until: i64) -> Result<ChangePage, StoreError> {
+    /// `None` if the journal has dropped lines behind the place since then: ask again how far it goes.
+    pub async fn changes(&self, filter: &ChangeFilter, until: i64) -> Result<Option<ChangePage>, StoreError> {
         let is_of_all = filter.channel.is_none() && filter.channels == Names::All;
         let most_lines = i64::from(if is_of_all { Self::LINES_OF_ALL } else { Self::LINES });
         let query = bind!(
@@ -170,6 +174,12 @@ impl Store {
             most: i64::from(filter.limit),
         );
         let rows = query.all(&self.db.patient()).await.doing("read changes")?;
+        // After the page: a month that is dropped before its lines are read notes that in the same commit.
+        let forgotten = sqlx::query_scalar(FORGOTTEN).one(&self.db).await;
+        let forgotten_until: i64 = forgotten.doing("look which changes the journal has dropped")?;
+        if filter.after < forgotten_until {
+            return Ok(None);
+        }
         let (lines, last_id) = rows
             .first()
             .map_or((0, None), |row| (row.get::<i64, _>("lines"), row.get::<Option<i64>, _>("last_id")));
@@ -184,7 +194,7 @@ impl Store {
             (_, Some(last_id)) if are_more_lines => last_id,
             _ => until.max(filter.after),
         };
-        Ok(ChangePage { changes, next, more: is_full || are_more_lines })
+        Ok(Some(ChangePage { changes, next, more: is_full || are_more_lines }))
     }
 
     /// Takes or keeps the lease to deliver changes, and notes that the receiver has all changes up to `up_to`. Answers up to
