@@ -90,6 +90,15 @@ pub struct LoggedHead {
     pub seal: Option<(String, i64)>,
 }
 
+impl LoggedHead {
+    /// Notes the seal if it has this hash.
+    pub fn see(&mut self, seal: &Seal) {
+        if self.hash == seal.computed {
+            self.seal = Some((seal.channel.clone(), seal.number));
+        }
+    }
+}
+
 /// A walk along all chains.
 #[derive(Debug)]
 pub struct Walk {
@@ -159,8 +168,8 @@ impl Walk {
         }
         self.behind.remove(&seal.channel);
         chain.seals += 1;
-        for head in self.heads.iter_mut().filter(|head| head.hash == seal.computed) {
-            head.seal = Some((seal.channel.clone(), number));
+        for head in &mut self.heads {
+            head.see(seal);
         }
         let may_be_absent = self.kept.allows_absence(seal.month_ends_us);
         let may_be_there = !self.kept.forbids_presence(seal.month_ends_us, self.sealed_us);

@@ -225,6 +225,27 @@ async fn a_finding_names_the_line_the_refund_and_the_time_for_people_too() {
 }
 
 #[tokio::test]
+async fn a_head_of_another_channel_is_named_with_its_seal_and_breaks_nothing() {
+    let scratch = sealed_journal().await;
+    let heads = scratch.store.heads_after(-1).await.unwrap();
+    let head = &heads[0].hash;
+    let output = prove(&scratch, &["--journal", "globex", "--head", head]);
+    let words = format!("{head} is seal 3 of channel acme, which was not walked");
+    assert!(output.status.code() == Some(0) && text(&output).contains(&words), "{}", text(&output));
+    let output = prove(&scratch, &["--journal", "acme", "--head", head]);
+    assert!(output.status.code() == Some(0) && !text(&output).contains("not walked"), "{}", text(&output));
+    let nowhere = "0".repeat(64);
+    let args = ["--journal", "globex", "--head", &nowhere, "--head", head, "--json"];
+    let page = json(&prove(&scratch, &args));
+    let seen = |nth: usize| ["stands", "walked"].map(|key| page["heads"][nth][key] == true);
+    assert_eq!(
+        (&page["verdict"], seen(0), seen(1)),
+        (&"broken".into(), [false, false], [true, false]),
+        "{page}"
+    );
+}
+
+#[tokio::test]
 async fn a_chain_that_the_owner_made_anew_no_longer_has_the_logged_heads() {
     let scratch = sealed_journal().await;
     let heads = scratch.store.heads_after(-1).await.unwrap();

@@ -87,6 +87,11 @@ impl Proved {
         self.heads.iter().all(|head| head.seal.is_some())
     }
 
+    /// Whether the lines and seals of this channel were compared. With a channel, those of no other are.
+    fn has_walked(&self, channel: &str) -> bool {
+        self.chains.contains_key(channel)
+    }
+
     /// The age of the last commit that the standby has.
     fn behind_for_us(&self) -> Option<i64> {
         self.replayed.map(|replayed| self.sealing.kept.now_us.saturating_sub(replayed.until_us).max(0))
@@ -160,11 +165,29 @@ async fn walk(
     if store.dropped_months().await? != sealing.kept.dropped {
         bail!("a month of the journal was dropped while it was read; run the command again");
     }
-    let (chains, heads) = walk.finish(sealing.missing_seals, sealing.until_id);
+    let (chains, mut heads) = walk.finish(sealing.missing_seals, sealing.until_id);
+    if channel.is_some() {
+        look_in_all_chains(store, until, &mut heads).await?;
+    }
     let findings = chains.values().flat_map(|chain| &chain.first);
     let ids: Vec<i64> = findings.filter_map(|finding| refund(&finding.fault)).collect();
     let refs = store.refund_refs(&ids).await?;
     Ok(Proved { sealing, replayed, unsealed, oldest_unsealed_us, chains, heads, refs })
+}
+
+/// Looks in the seals of every channel for the heads that are not in the chain that was walked.
+async fn look_in_all_chains(store: &Store, until: i64, heads: &mut [LoggedHead]) -> anyhow::Result<()> {
+    let mut sealed_to = i64::MIN;
+    while sealed_to < until && heads.iter().any(|head| head.seal.is_none()) {
+        let seals = store.seals(sealed_to, until, None).await?;
+        for seal in &seals {
+            for head in heads.iter_mut().filter(|head| head.seal.is_none()) {
+                head.see(seal);
+            }
+        }
+        sealed_to = seals.last().map_or(until, |seal| seal.span.to_id);
+    }
+    Ok(())
 }
 
 fn refund(fault: &ChainFault) -> Option<i64> {

@@ -31,7 +31,8 @@ pub(super) fn page_text(proved: &Proved) -> String {
     }
     for head in &proved.heads {
         let line = if let Some((channel, seal)) = &head.seal {
-            format!("{} is seal {seal} of channel {channel}", hex::encode(head.hash))
+            let unseen = if proved.has_walked(channel) { "" } else { ", which was not walked" };
+            format!("{} is seal {seal} of channel {channel}{unseen}", hex::encode(head.hash))
         } else {
             let why = match proved.replayed {
                 Some(_) => "is in no chain here: this standby may not have it yet; ask the primary",
@@ -188,6 +189,7 @@ pub(super) fn page_json(proved: &Proved) -> Value {
             "stands": head.seal.is_some(),
             "channel": head.seal.as_ref().map(|(channel, _)| channel),
             "seal": head.seal.as_ref().map(|(_, seal)| seal),
+            "walked": head.seal.as_ref().is_some_and(|(channel, _)| proved.has_walked(channel)),
         })
     });
     json!({
