@@ -13,7 +13,7 @@ use super::{Proved, Verdict};
 use crate::limiter::Rule;
 use crate::prove::{CountedSpans, Measure, Period, RulePeriod, SpanCount, Why, time};
 use crate::refund::text::{counted, shown};
-use crate::store::Offence;
+use crate::store::{JournalCheck, Offence};
 pub use sum::lines_and_sum;
 
 fn span(us: u64) -> String {
@@ -98,12 +98,13 @@ pub fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
         lines.extend(findings.worst.as_ref().map(|worst| ("worst span", described(worst))));
         lines.extend(findings.closest.as_ref().map(|closest| ("closest slots", described(closest))));
         lines.extend(share_words(proved).map(|words| ("share used", words)));
-        let (first_bytes, unused) = (proved.journal_check.first_bytes, proved.unused());
+        let JournalCheck { first_bytes, unknown, .. } = proved.journal_check;
+        let unused = proved.unused();
         lines.push((
             "journal",
             format!(
                 "{} under these permits; {} without a first byte",
-                counted(first_bytes, "first byte"),
+                counted(first_bytes.saturating_sub(unknown.count), "first byte"),
                 counted(unused, "permit")
             ),
         ));
@@ -114,13 +115,9 @@ pub fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
     }
     more(&mut lines, "above", &findings.broken);
     let journal_check = &proved.journal_check;
-    offence(&mut lines, journal_check.without, "first bytes had no permit of this limit");
-    offence(
-        &mut lines,
-        journal_check.unknown,
-        "first bytes had a permit that the ledger does not have for them",
-    );
-    offence(&mut lines, journal_check.again, "first bytes had a permit that was used before");
+    offence(&mut lines, journal_check.without, "had no permit of this limit");
+    offence(&mut lines, journal_check.unknown, "had a permit that the ledger does not have for them");
+    offence(&mut lines, journal_check.again, "had a permit that was used before");
     more(&mut lines, "in doubt", &findings.doubtful);
     for part in &proved.scope.unproven {
         lines.push(("unproven", format!("{}: {}", from_to(part.period), why(&part.why))));
@@ -166,7 +163,10 @@ fn offence(lines: &mut Vec<(&'static str, String)>, offence: Offence, what: &str
     if let Offence { count, refund: Some(refund) } = offence
         && count > 0
     {
-        lines.push(("journal", format!("{count} {what}; see `refundd review show {refund}`")));
+        lines.push((
+            "journal",
+            format!("{} {what}; see `refundd review show {refund}`", counted(count, "first byte")),
+        ));
     }
 }
 

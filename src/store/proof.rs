@@ -38,7 +38,7 @@ pub struct JournalQuery<'a> {
 /// The result of comparing the journal with the ledger for one limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JournalCheck {
-    /// First bytes under the period's permits.
+    /// First bytes that name a permit of the period, also one that the ledger does not have for that refund.
     pub first_bytes: u64,
     /// First bytes of requests that need a permit of this limit, without such a permit.
     pub without: Offence,

@@ -168,7 +168,13 @@ async fn finds_first_bytes_without_a_permit_of_their_own(rule: &str) {
             "{journal}"
         );
     }
-    assert!(text(&prove(&scratch, &["--limit", "acme"])).contains("refundd review show 7"));
+    let said = text(&prove(&scratch, &["--limit", "acme"]));
+    for words in [
+        "21 first bytes under these permits",
+        "1 first byte had no permit of this limit; see `refundd review show 7`",
+    ] {
+        assert!(said.contains(words), "`{words}` is missing: {said}");
+    }
 }
 
 #[tokio::test]
