@@ -13,7 +13,7 @@ use super::{Proved, Verdict};
 use crate::limiter::Rule;
 use crate::prove::{CountedSpans, Measure, Period, RulePeriod, SpanCount, Why, time};
 use crate::refund::text::{counted, shown};
-use crate::store::{JournalCheck, Offence};
+use crate::store::Offence;
 pub use sum::lines_and_sum;
 
 fn span(us: u64) -> String {
@@ -98,13 +98,12 @@ pub fn lines(proved: &Proved) -> Vec<(&'static str, String)> {
         lines.extend(findings.worst.as_ref().map(|worst| ("worst span", described(worst))));
         lines.extend(findings.closest.as_ref().map(|closest| ("closest slots", described(closest))));
         lines.extend(share_words(proved).map(|words| ("share used", words)));
-        let JournalCheck { first_bytes, unknown, .. } = proved.journal_check;
         let unused = proved.unused();
         lines.push((
             "journal",
             format!(
                 "{} under these permits; {} without a first byte",
-                counted(first_bytes.saturating_sub(unknown.count), "first byte"),
+                counted(proved.journal_check.under_permits(), "first byte"),
                 counted(unused, "permit")
             ),
         ));

@@ -48,6 +48,14 @@ pub struct JournalCheck {
     pub again: Offence,
 }
 
+impl JournalCheck {
+    /// First bytes whose permit the ledger has for their refund.
+    #[must_use]
+    pub fn under_permits(&self) -> u64 {
+        self.first_bytes.saturating_sub(self.unknown.count)
+    }
+}
+
 /// First bytes that break a rule: how many, and one of their refunds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offence {

@@ -20,7 +20,7 @@ pub fn lines_and_sum(period: Period, all: &[Proved], unlimited: &[&str]) -> Stri
         // The limit of a share has the share's permits, too.
         permits += if shares.contains(proved.limit.as_str()) { 0 } else { spent };
         let (verdict, limit) = (proved.verdict().as_str(), shown(&proved.limit));
-        let _ = write!(page, "{verdict:<10} {limit:<24} {spent:>10} {:>11}", journal.first_bytes);
+        let _ = write!(page, "{verdict:<10} {limit:<24} {spent:>10} {:>11}", journal.under_permits());
         let is_kept = proved.verdict() == Verdict::Kept && proved.scope.unproven.is_empty();
         let _ = if is_kept { writeln!(page) } else { writeln!(page, "  {}", sentence(proved)) };
     }

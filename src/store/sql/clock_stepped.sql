@@ -22,8 +22,8 @@
         update refundd.channels c
            set pause_until = case when f.is_forward and c.paused_at is not null and c.pause_until is not null
                                   then least(c.pause_until + f.step_by, timestamptz '9998-12-31 00:00:00+00') else c.pause_until end,
-               -- A person may have ended the cooling after the step.
-               cool_until = case when c.cool_until > f.was_now and c.cool_until is distinct from c.cooling_ended_at
+               -- A person may have ended the cooling after a step forward.
+               cool_until = case when c.cool_until > f.was_now and (not f.is_forward or c.cool_until is distinct from c.cooling_ended_at)
                                  then least(c.cool_until + f.step_by, greatest(c.cool_until, f.longest)) else c.cool_until end,
                slow_since = case when c.slow_since > f.was_now then least(c.slow_since + f.step_by, greatest(c.slow_since, f.longest)) else c.slow_since end
           from (select s.step_by, s.step_by > interval '0' as is_forward, now() - greatest(s.step_by, interval '0') as was_now,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use refundd::limiter::{Counted, Permit, PermitNumber, Span};
 use refundd::refund::{ChannelName, LimitName};
-use refundd::store::{ClockWitness, Pause, Refusal, Seen, Spent, Store};
+use refundd::store::{ClockWitness, Pause, Refusal, Seen, Spent, Store, SuspendedBy};
 
 use super::{clocked, step};
 use crate::harness::anywhere::{RULE, add_address, add_limit, claim_of, unlimited};
@@ -129,4 +129,13 @@ async fn a_cooling_lasts_as_long_as_the_bank_said_although_postgres_was_set() {
     assert!(watch().await.is_some());
     let claimed = store.claim_among(&claim_of("a", &[unlimited(1)]), &[]).await.unwrap();
     assert!(!claimed.is_suspended, "a cooling that was over does not go on");
+    for seconds in [3600, -3600, -3600] {
+        let acme = ChannelName::new("acme").unwrap();
+        assert!(store.refused(&acme, &refusal).await.unwrap().is_some(), "{seconds}");
+        store.release("acme", SuspendedBy::Cooling, "ann", None).await.unwrap();
+        step(&postgres, seconds);
+        assert!(watch().await.is_some());
+        let claimed = store.claim_among(&claim_of("a", &[unlimited(1)]), &[]).await.unwrap();
+        assert!(!claimed.is_suspended, "{seconds}: a person ended it");
+    }
 }
