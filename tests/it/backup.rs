@@ -5,8 +5,9 @@ use std::process::Command;
 
 use playground::bank::Step;
 use refundd::refund::State;
-use refundd::store::Store;
+use refundd::store::{Pause, Store};
 
+use crate::cli::{file, refundd, text};
 use crate::dispatch::UNLIMITED;
 use crate::harness::servers::SERVERS;
 use crate::harness::{Scratch, TestNode, until};
@@ -66,7 +67,7 @@ async fn a_dump_restores_whole_its_chains_hold_and_nodes_go_on_with_it() {
     let lacking = scratch.store.lacking_rights().await.unwrap().rights;
     assert!(lacking.is_empty(), "{lacking:?}");
     let proof = prove(&scratch, &["--journal"]);
-    assert_eq!(proof.status.code(), Some(0), "{}", crate::cli::text(&proof));
+    assert_eq!(proof.status.code(), Some(0), "{}", text(&proof));
     // Its rules are there as well.
     let error = scratch.sql_error("delete from refundd.refunds").await;
     assert!(error.to_string().contains("is kept for ever"), "{error}");
@@ -94,4 +95,40 @@ async fn a_dump_restores_whole_its_chains_hold_and_nodes_go_on_with_it() {
     let first = scratch.number("select min(id) from refundd.refunds where refund_ref like 'T-%'").await;
     assert!(first > 1_000_000_000, "{first}");
     node.stop().await;
+}
+
+/// The arguments of a command line of the runbook; between quotes a space divides nothing.
+fn arguments_of(line: &str) -> Vec<&str> {
+    let mut arguments = Vec::new();
+    for (nth, part) in line.split('"').enumerate() {
+        if nth % 2 == 1 { arguments.push(part) } else { arguments.extend(part.split_whitespace()) }
+    }
+    arguments
+}
+
+#[tokio::test]
+async fn a_restored_refund_that_a_bank_paid_ends_as_succeeded_by_the_commands_of_the_runbook() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    scratch.insert("acme", "T-", 2).await;
+    scratch.pause_all(&Pause { reason: "restored to 14:02", who: "ann", lasts: None }).await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let about_the_refund = |line: &&str| line.starts_with("refundd ") && line.contains(" T-1@");
+    let runbook = include_str!("../../docs/runbook.md").lines().map(str::trim);
+    let commands: Vec<&str> = runbook.filter(about_the_refund).collect();
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    for command in commands {
+        let output = refundd(config.path(), &arguments_of(command)[1..]);
+        assert_eq!(output.status.code(), Some(0), "{command}: {}", text(&output));
+        // The statement by which the runbook names many refunds finds it after the first command.
+        if command.starts_with("refundd cancel") {
+            let page = include_str!("../../docs/runbook.md");
+            let start = page.find("select request_id || '@' || version").unwrap();
+            let statement = page[start..].split('"').next().unwrap();
+            let request_id = scratch.text("select request_id::text from refundd.refunds where id = 1").await;
+            assert_eq!(scratch.text(statement).await, format!("{request_id}@2"));
+        }
+    }
+    let all = "select string_agg(concat_ws(' ', refund_ref, state, bank_ref), ', ' order by id) from refundd.refunds";
+    assert_eq!(scratch.text(all).await, "T-1 succeeded BB-1, T-2 ready");
 }
