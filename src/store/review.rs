@@ -28,15 +28,15 @@ pub struct Decision<'a> {
     pub who: &'a str,
 }
 
-/// The bank's reference of a refund that has succeeded, as a person read it.
+/// The bank's reference of a refund that has succeeded, as a person read it. It takes the place of one that a person noted before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotedReference<'a> {
     pub id: RefundId,
+    /// The version that the person saw.
+    pub seen: i32,
     pub reference: &'a str,
+    pub why: &'a str,
     pub who: &'a str,
-    /// The version that the person saw, and the reason: needed to replace a reference that a person noted before. `None` keeps any that is
-    /// there.
-    pub anew: Option<(i32, &'a str)>,
 }
 
 /// The result of a decision.
@@ -64,6 +64,17 @@ const DECIDE: Statement = statement!(concat!(
     " from refundd.decide(:id, :next, :why, :who, :seen, :not_executed) r"
 ));
 
+const DECIDE_AND_NOTE: Statement = statement!(concat!(
+    "select ",
+    refund_columns!(),
+    ", refundd.note_bank_ref(r.id, :reference, :who) as is_noted",
+    " from refundd.decide(:id, :next, :why, :who, :seen, false) r"
+));
+
+const IS_TAKEN: &str = "
+    select exists (select from refundd.refunds r join refundd.refunds o on o.channel = r.channel and o.id <> r.id
+                    where r.id = $1 and o.bank_ref = $2)";
+
 const PROPOSE: Statement = statement!(concat!(
     "select ",
     proposal_columns!("p"),
@@ -73,8 +84,13 @@ const PROPOSE: Statement = statement!(concat!(
 const NOTE_BANK_REF: Statement =
     statement!("select refundd.note_bank_ref(:id, :reference, :who, :seen, :why) as is_noted");
 
-pub(super) const STATEMENTS: &[(&str, &str)] =
-    &[("decide", DECIDE.sql), ("propose", PROPOSE.sql), ("note_bank_ref", NOTE_BANK_REF.sql)];
+pub(super) const STATEMENTS: &[(&str, &str)] = &[
+    ("decide", DECIDE.sql),
+    ("decide_and_note", DECIDE_AND_NOTE.sql),
+    ("is_taken", IS_TAKEN),
+    ("propose", PROPOSE.sql),
+    ("note_bank_ref", NOTE_BANK_REF.sql),
+];
 
 impl Store {
     /// Moves a refund by a person's decision, or keeps the decision as a proposal where a second person must approve it. The
@@ -94,6 +110,42 @@ impl Store {
         if let Some(row) = &row {
             return Ok(Decided::Done(read_refund(row)?));
         }
+        self.propose_or_refuse(decision).await
+    }
+
+    /// Moves a refund to `succeeded` as [`Store::decide`] does, and writes down the bank's reference in the same commit. Answers, too,
+    /// whether the refund has this reference now: one that the bank gave stays. `None` if another refund of the channel has the
+    /// reference: then nothing was changed.
+    pub async fn decide_and_note(
+        &self,
+        decision: &Decision<'_>,
+        reference: &str,
+    ) -> Result<Option<(Decided, bool)>, StoreError> {
+        let &Decision { id, seen, next, not_executed: _, why, who } = decision;
+        let query = bind!(
+            DECIDE_AND_NOTE,
+            id: id.0,
+            next: next.as_str(),
+            why: why,
+            who: who,
+            seen: seen,
+            reference: reference,
+        );
+        match query.maybe(&self.db).await.doing("write a decision with its bank reference") {
+            Ok(Some(row)) => return Ok(Some((Decided::Done(read_refund(&row)?), row.get("is_noted")))),
+            Ok(None) => {}
+            Err(error) if error.is_taken_reference() => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        // A proposal keeps no reference, so the index refuses none.
+        let query = sqlx::query_scalar(IS_TAKEN).bind(id.0).bind(reference);
+        let is_taken: bool = query.one(&self.db).await.doing("look up a bank reference")?;
+        Ok(if is_taken { None } else { Some((self.propose_or_refuse(decision).await?, false)) })
+    }
+
+    /// What becomes of a decision that moved nothing.
+    async fn propose_or_refuse(&self, decision: &Decision<'_>) -> Result<Decided, StoreError> {
+        let &Decision { id, seen, next, not_executed, .. } = decision;
         let proposal = self.propose(decision).await?;
         Ok(match (self.refund(id).await?, proposal) {
             (None, _) => Decided::NoSuchRefund,
@@ -119,16 +171,17 @@ impl Store {
         })
     }
 
-    /// Writes down the bank's reference of a refund that has succeeded. False if the refund has another one, and that one stays.
+    /// Writes down the bank's reference of a refund that has succeeded. False if the refund has changed, or has one of the bank: that one
+    /// stays.
     pub async fn note_bank_ref(&self, noted: &NotedReference<'_>) -> Result<bool, StoreError> {
-        let &NotedReference { id, reference, who, anew } = noted;
+        let &NotedReference { id, seen, reference, why, who } = noted;
         let query = bind!(
             NOTE_BANK_REF,
             id: id.0,
             reference: reference,
             who: who,
-            seen: anew.map(|(seen, _)| seen),
-            why: anew.map(|(_, why)| why),
+            seen: seen,
+            why: why,
         );
         let row = query.one(&self.db).await.doing("write down a bank reference")?;
         Ok(row.get("is_noted"))

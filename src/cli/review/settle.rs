@@ -92,12 +92,26 @@ async fn decide(
 ) -> Result<Result<Made, String>, StoreError> {
     let Choice { next, reason, not_executed, bank_ref, by } = *choice;
     let decision = Decision { id, seen, next, not_executed, why: reason, who: by };
-    Ok(Err(match store.decide(&decision).await? {
+    let (decided, is_noted) = match bank_ref {
+        None => (store.decide(&decision).await?, false),
+        Some(reference) => match store.decide_and_note(&decision, reference).await? {
+            Some(made) => made,
+            None => return Ok(Err(taken(id, reference))),
+        },
+    };
+    Ok(Err(match decided {
         Decided::Done(refund) => {
             println!("Refund {id} ({}) is {} now.", shown(&refund.refund_ref), refund.state);
             let Some(reference) = bank_ref else { return Ok(Ok(Made::Decision)) };
-            let noted = NotedReference { id, reference, who: by, anew: None };
-            return Ok(note(&refund, &noted, store).await?.map_or(Ok(Made::Decision), Err));
+            if is_noted {
+                println!("Its bank reference is {}.", shown(reference));
+                return Ok(Ok(Made::Decision));
+            }
+            format!(
+                "refund {id} is decided; it has the bank reference {} already, so {} was not kept",
+                shown(refund.bank_ref.as_deref().unwrap_or("of an answer")),
+                shown(reference)
+            )
         }
         Decided::Proposed(refund, proposal) => {
             println!(
@@ -122,7 +136,7 @@ async fn decide(
         ),
         Decided::Illegal(refund) if refund.state == State::Succeeded && next == State::Succeeded => {
             let Some(reference) = bank_ref else { return Ok(Err(over(&refund, next))) };
-            let noted = NotedReference { id, reference, who: by, anew: Some((seen, reason)) };
+            let noted = NotedReference { id, seen, reference, why: reason, who: by };
             return Ok(note(&refund, &noted, store).await?.map_or(Ok(Made::Decision), Err));
         }
         Decided::Illegal(refund) => over(&refund, next),
@@ -133,13 +147,13 @@ async fn decide(
     }))
 }
 
-/// Keeps the bank's reference of a refund that has succeeded. Answers for people why it was not kept.
+/// Keeps the bank's reference of a refund that has succeeded before. Answers for people why it was not kept.
 async fn note(
     refund: &Refund,
     noted: &NotedReference<'_>,
     store: &Store,
 ) -> Result<Option<String>, StoreError> {
-    let NotedReference { id, reference, anew, .. } = *noted;
+    let NotedReference { id, seen, reference, .. } = *noted;
     let before = refund.bank_ref.as_deref();
     match store.note_bank_ref(noted).await {
         Ok(true) => {
@@ -148,7 +162,7 @@ async fn note(
             println!("Its bank reference is {}{before}.", shown(reference));
             Ok(None)
         }
-        Ok(false) if let Some((seen, _)) = anew => Ok(Some(match store.refund(id).await? {
+        Ok(false) => Ok(Some(match store.refund(id).await? {
             Some(now) if now.version != seen => changed(&now),
             _ => format!(
                 "refund {id} has the bank reference {} by an answer of the bank, or the journal no longer says that a person noted it; such \
@@ -157,18 +171,16 @@ async fn note(
                 shown(reference)
             ),
         })),
-        Ok(false) => Ok(Some(format!(
-            "refund {id} is decided; it has the bank reference {} already, so {} was not kept",
-            shown(before.unwrap_or("of an answer")),
-            shown(reference)
-        ))),
-        Err(error) if error.is_taken_reference() => Ok(Some(format!(
-            "refund {id} {1}; another refund of its channel has the bank reference {0}, so it was not kept: refundd show {0}",
-            shown(reference),
-            if anew.is_some() { "stays as it is" } else { "is decided" }
-        ))),
+        Err(error) if error.is_taken_reference() => Ok(Some(taken(id, reference))),
         Err(error) => Err(error),
     }
+}
+
+fn taken(id: RefundId, reference: &str) -> String {
+    format!(
+        "refund {id} stays as it is; another refund of its channel has the bank reference {0}: refundd show {0}; nothing was changed",
+        shown(reference)
+    )
 }
 
 fn changed(refund: &Refund) -> String {

@@ -155,7 +155,7 @@ async fn a_ready_refund_that_is_to_be_cancelled_by_a_decision_points_to_the_comm
 }
 
 #[tokio::test]
-async fn a_decision_of_succeeded_keeps_the_banks_reference_once_and_never_over_another_one() {
+async fn a_decision_keeps_the_banks_reference_and_is_refused_with_one_of_another_refund() {
     let scratch = Scratch::with_refunds(3).await;
     scratch.to_review("true").await;
     scratch.sql("update refundd.refunds set bank_ref = 'B-3' where id = 3").await;
@@ -173,13 +173,27 @@ async fn a_decision_of_succeeded_keeps_the_banks_reference_once_and_never_over_a
     let (code, said) = settle("2@3", "succeeded", "B-1");
     assert!(
         code == Some(1)
-            && said.contains("refund 2 is decided; another refund of its channel has the bank reference B-1"),
+            && said.contains(
+                "refund 2 stays as it is; another refund of its channel has the bank reference B-1"
+            )
+            && said.contains("nothing was changed")
+            && !said.contains("is succeeded now"),
         "{said}"
     );
+    let decided = "select count(*) from refundd.attempts where refund_id = 2 and kind = 'manual'";
+    assert_eq!(scratch.number(decided).await, 0);
+    // A decision that another person must approve keeps no reference, and is refused all the same.
+    scratch.sql("insert into refundd.second_person (above, node) values ('{\"EUR\": 0}', 'a')").await;
+    let (code, said) = settle("2@3", "succeeded", "B-1");
+    assert!(code == Some(1) && said.contains("refund 2 stays as it is"), "{said}");
+    assert_eq!(scratch.number("select count(*) from refundd.proposals").await, 0);
+    let (code, said) = settle("2@3", "succeeded", "B-2");
+    assert!(code == Some(0) && said.contains("The bank reference is not kept with a proposal"), "{said}");
+    scratch.sql("delete from refundd.second_person").await;
     let (code, said) = settle("3@3", "succeeded", "B-4");
     assert!(code == Some(1) && said.contains("it has the bank reference B-3 already"), "{said}");
     let all = "select string_agg(state || ' ' || coalesce(bank_ref, 'none'), ', ' order by id) from refundd.refunds";
-    assert_eq!(scratch.text(all).await, "succeeded B-1, succeeded none, succeeded B-3");
+    assert_eq!(scratch.text(all).await, "succeeded B-1, review none, succeeded B-3");
     let line =
         "select node || ' ' || code || ' ' || message from refundd.attempts where code = 'bank_ref_noted'";
     assert_eq!(scratch.text(line).await, "ann bank_ref_noted bank reference B-1");
@@ -206,7 +220,7 @@ async fn a_reference_that_a_person_mistyped_is_noted_anew_and_one_of_the_bank_st
     };
     // The reference of refund 2.
     assert_eq!(note("1@3", "B-2").0, Some(0));
-    // Who looked between the decision and its note saw version 4, and no reference.
+    // Version 4 is that of the decision, before its note.
     for seen in ["1@3", "1@4"] {
         let (code, said) = note(seen, "B-1");
         assert!(
