@@ -4,7 +4,8 @@
 //! of their own: `resume` ends the pause, and with a flag one of the others.
 //!
 //! There is one pause of a channel, and one of everything. A new one takes the place of the one that is in force, so that
-//! `resume` or the new end would lift a colleague's pause. So `pause` replaces no other person's pause unless it is told to.
+//! `resume` or the new end would lift a colleague's pause. So unless it is told to, `pause` replaces no pause under another name, and lets
+//! none end earlier: several people may have one name, such as `root`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::desk::channel::SuspensionStatus;
 use crate::refund::text::shown;
 use crate::store::{Pause, Paused, Resumed, Seen, Store, StoreError, SuspendedBy, Suspension, SuspensionEnd};
 
-/// The exit code of `resume` when nothing was suspended for that cause, and of `pause` when another person's pause is in force.
+/// The exit code of `resume` when nothing was suspended for that cause, and of `pause` when a pause is in force that it does not replace.
 const NOTHING_CHANGED: u8 = 3;
 /// How often `pause` tries while a pause that is in the way ends before it is read.
 const TRIES: u32 = 3;
@@ -34,9 +35,9 @@ struct Which {
 }
 
 const PAUSE_HELP: &str = "\
-A pause by the same person is replaced, and the command prints it. A pause by another person stays, unless --replace is given: \
-the command prints who paused, since when, until when and why. Exit code 3: another person's pause is in force, and nothing was \
-changed. A pause of one channel and the pause of everything do not replace each other.";
+A pause under the same name is replaced if it ends no later than the new one, and the command prints it. Any other pause stays, \
+unless --replace is given: the command prints who paused, since when, until when and why. Exit code 3: such a pause is in force, and \
+nothing was changed. A pause of one channel and the pause of everything do not replace each other.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = PAUSE_HELP)]
@@ -49,7 +50,7 @@ pub(super) struct PauseArgs {
     /// The pause ends by itself after this time, such as "30m" or "2h" [default: until somebody resumes]
     #[arg(long = "for", value_name = "TIME", value_parser = span)]
     lasts: Option<Duration>,
-    /// Replace the pause that is in force, also another person's
+    /// Replace the pause that is in force, also another person's and one that ends later
     #[arg(long)]
     replace: bool,
     #[command(flatten)]
@@ -121,7 +122,7 @@ pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<Exit
     let mut done = pause_if_none(store, channel, &pause).await?;
     let mut replaced = None;
     if let Paused::Changed(Some(there)) = &done
-        && (args.replace || there.who == pause.who)
+        && (args.replace || there.who == pause.who && !ends_later(there, &pause))
         && let Some(since) = there.since
     {
         replaced = Some(there.clone());
@@ -135,7 +136,7 @@ pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<Exit
     match done {
         Paused::NoSuchChannel => return Err(no_such_channel(channel.unwrap_or_default())),
         Paused::Changed(Some(there)) => {
-            print_refused(there, args.replace);
+            print_refused(there, &pause, args.replace);
             return Ok(ExitCode::from(NOTHING_CHANGED));
         }
         Paused::Changed(None) => {
@@ -158,6 +159,11 @@ pub(super) async fn pause(args: PauseArgs, store: &Store) -> anyhow::Result<Exit
     println!("{subject} is paused {until}: {more}. Every node knows within a second.");
     println!("Requests in progress still end. Undo with: refundd resume {undo}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether this pause ends later than a new one would.
+fn ends_later(there: &Suspension, new: &Pause<'_>) -> bool {
+    new.lasts.is_some_and(|lasts| there.left.is_none_or(|left| left > lasts))
 }
 
 /// Pauses, unless there is a pause. If the pause that was in the way has just ended, it tries again: exit code 3 says that a pause is in
@@ -243,10 +249,13 @@ fn no_such_channel(channel: &str) -> anyhow::Error {
 }
 
 /// Says which pause is in force instead, and how to replace it. A command that `replaces` meets only a pause that was begun meanwhile.
-fn print_refused(there: Suspension, replaces: bool) {
+fn print_refused(there: Suspension, new: &Pause<'_>, replaces: bool) {
+    let would_shorten = there.who == new.who && ends_later(&there, new);
     println!("{}", shown(&SuspensionStatus::from(there).sentence()));
     let way_out = if replaces {
         "This pause was begun meanwhile. To replace it, agree with that person, and run the command again."
+    } else if would_shorten {
+        "This pause ends later than the new one. If it is yours, or you agree with that person, add --replace."
     } else {
         "To replace this pause, agree with that person, and add --replace."
     };

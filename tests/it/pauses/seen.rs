@@ -186,6 +186,36 @@ async fn the_command_replaces_another_persons_pause_only_if_it_is_told_to() {
 }
 
 #[tokio::test]
+async fn the_command_lets_no_pause_of_the_same_name_end_earlier_unless_it_is_told_to() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    for about in ["acme", "--all"] {
+        let pause = |more: &[&str]| {
+            let arguments = [&["pause", about, "--reason", "a look", "--by", "root"][..], more].concat();
+            run(&scratch, UNLIMITED, &arguments)
+        };
+        let hours = "select coalesce(round(extract(epoch from until - since) / 3600)::text, 'no end') from refundd.suspended";
+        let is_not_shortened = async |in_force: &str| {
+            let (code, said) = pause(&["--for", "1h"]);
+            assert_eq!(code, Some(3), "{said}");
+            for words in [" is paused by root since 2", "Nothing was changed", "ends later", "--replace"] {
+                assert!(said.contains(words), "{words}: {said}");
+            }
+            assert_eq!(scratch.text(hours).await, in_force);
+        };
+        assert_eq!(pause(&["--for", "5h"]).0, Some(0));
+        is_not_shortened("5").await;
+        // To lengthen it, nobody needs a flag.
+        assert_eq!(pause(&[]).0, Some(0));
+        is_not_shortened("no end").await;
+        let (code, said) = pause(&["--for", "1h", "--replace"]);
+        assert!(code == Some(0) && said.contains("Replaced: "), "{said}");
+        assert_eq!(scratch.text(hours).await, "1");
+        assert_eq!(run(&scratch, UNLIMITED, &["resume", about]).0, Some(0));
+    }
+}
+
+#[tokio::test]
 async fn the_command_replaces_no_pause_that_another_person_begins_meanwhile() {
     let scratch = Scratch::new().await;
     scratch.publish("acme").await;
