@@ -192,12 +192,12 @@ impl Bulk {
         };
         let target = to.unwrap_or_default();
         let Some(refund) = &result.refund else {
-            return result.stays().then(|| "there is no such refund".to_owned());
+            return result.stays().then(|| result.unknown());
         };
         let Waiting { id, channel, version, money, .. } = refund;
         Some(match result.outcome {
             BulkOutcome::Done(_) | BulkOutcome::WouldBeDone | BulkOutcome::DoneBefore => return None,
-            BulkOutcome::NoSuchRefund => "there is no such refund".to_owned(),
+            BulkOutcome::NoSuchRefund => result.unknown(),
             BulkOutcome::NoRoom => {
                 format!("channel `{target}` has as many refunds waiting as its max_backlog allows")
             }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::refund::Refund;
+use crate::refund::{Refund, RefundId};
 use crate::store::{Stays, Waiting};
 
 /// What became of a refund.
@@ -54,6 +54,16 @@ impl BulkResult {
     #[must_use]
     pub fn done(&self) -> Option<&Refund> {
         if let BulkOutcome::Done(refund) = &self.outcome { Some(refund) } else { None }
+    }
+
+    /// Says that no refund has the ref, for people. They may have copied an id.
+    pub(super) fn unknown(&self) -> String {
+        match RefundId::read(&self.refund_ref) {
+            Some(id) => format!(
+                "no refund has this ref; refs are named here, not ids: if it is an id, `refundd show {id}` tells the ref"
+            ),
+            None => "there is no such refund".to_owned(),
+        }
     }
 
     /// Whether the refund is not cancelled, or not in the other channel.

@@ -51,7 +51,9 @@ async fn a_ref_that_is_also_the_id_of_another_refund_is_cancelled_or_moved_from_
         assert_eq!(changed(&scratch).await, "");
         // No refund has the ref 2.
         let (code, said) = run(&["2", "--reason=x"]);
-        assert!(code == Some(1) && said.contains("2: there is no such refund"), "{said}");
+        let words =
+            "2: no refund has this ref; refs are named here, not ids: if it is an id, `refundd show 2` tells";
+        assert!(code == Some(1) && said.contains(words), "{said}");
 
         let refs = file("1\n5\n");
         let path = refs.path().to_str().unwrap();
