@@ -21,7 +21,8 @@ const MOST: u32 = 100;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Its ref, id, request id (the key that the bank sees), bank reference or payment ref
+    /// Its ref, id, request id (the key that the bank sees), bank reference or payment ref; also with a version, as
+    /// `refundd review` lists it: 4711@7
     #[arg(value_name = "NAME")]
     name: String,
     /// For programs: one JSON object, with the names of GET /v1/refunds/find
@@ -30,7 +31,19 @@ pub(super) struct Args {
 }
 
 pub(super) async fn show(args: Args, store: &Store) -> anyhow::Result<ExitCode> {
-    let FoundRefunds { found, more } = store.find(&args.name, &Names::All, MOST).await?;
+    let mut all = store.find(&args.name, &Names::All, MOST).await?;
+    let versioned =
+        args.name.rsplit_once('@').and_then(|(name, seen)| Some((name, seen.parse::<i32>().ok()?)));
+    if let Some((name, seen)) = versioned.filter(|_| all.found.is_empty()) {
+        all = store.find(name, &Names::All, MOST).await?;
+        for Found { refund, .. } in all.found.iter().filter(|one| one.refund.version != seen) {
+            eprintln!(
+                "refundd: refund {} is not at version {seen}: it is at version {} now",
+                refund.id, refund.version
+            );
+        }
+    }
+    let FoundRefunds { found, more } = all;
     let story = match found.as_slice() {
         [] => bail!(
             "no refund has the ref, id, request id, bank reference or payment ref `{}`",

@@ -152,3 +152,23 @@ async fn a_list_of_a_channel_that_was_never_run_is_not_found() {
     assert!(!proposals.status.success() && text(&proposals).contains("nope"), "{}", text(&proposals));
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_refund_is_shown_by_the_name_that_review_lists_and_another_version_is_told() {
+    let scratch = Scratch::with_refunds(1).await;
+    scratch.to_review("true").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let show = |name: &str| {
+        let output = refundd(config.path(), &["show", name]);
+        (output.status.code(), text(&output))
+    };
+    for name in ["1@3", "R-1@3"] {
+        let (code, said) = show(name);
+        assert!(code == Some(0) && said.starts_with("Refund 1, R-1, is review"), "{name}: {said}");
+        assert!(!said.contains("not at version"), "{name}: {said}");
+    }
+    let (code, said) = show("1@2");
+    assert!(code == Some(0) && said.contains("Refund 1, R-1, is review"), "{said}");
+    assert!(said.contains("refund 1 is not at version 2: it is at version 3 now"), "{said}");
+    assert_eq!(show("2@1").0, Some(1));
+}
