@@ -226,12 +226,12 @@ fn awaited(
                 let causes: Vec<String> = suspensions.iter().map(SuspensionStatus::sentence).collect();
                 return step(WaitsFor::Suspension, causes.join("; "), until);
             }
-            let why = match channel.map(|channel| (channel.outage, channel.binds, &channel.binds_limit)) {
+            let why = match channel.map(|channel| (channel.outage, channel.binds, channel)) {
                 Err(why) => format!("; {why}"),
                 Ok((Some(outage), ..)) => format!("; {outage}"),
                 Ok((None, Binds::Nothing, _)) => String::new(),
-                Ok((None, binds, Some(limit))) => format!("; {} `{limit}` binds the channel", binds.as_str()),
-                Ok((None, binds, None)) => format!("; `{}` binds the channel", binds.as_str()),
+                // The share says that this was so of late: a channel that was just resumed is bound by `paused`.
+                Ok((None, _, channel)) => format!("; the channel is bound by {}", channel.binds_words()),
             };
             let before = counted(place.map_or(0, |place| place.saturating_sub(1)), "refund");
             step(WaitsFor::Place, format!("{before} of channel `{name}` before it{why}"), None)

@@ -46,6 +46,14 @@ async fn a_pace_binds_as_a_limit_and_an_idle_channel_is_bound_by_nothing() {
     assert_eq!(status["binds_limit"], "acme", "{status}");
     until("the share is large", async || acme(&node).await["binds_share"].as_f64().unwrap_or(0.0) > 0.8)
         .await;
+    // The story of a refund says over which time: what bound the channel may have ended just now.
+    let words = "; the channel is bound by limit `acme`, ";
+    until("the story says so", async || {
+        let found = node.get("/v1/refunds/find?q=R-600").await.json();
+        let text = found["story"]["waits_for"]["text"].as_str().unwrap_or_default();
+        text.contains(words) && text.contains(" % of the last ")
+    })
+    .await;
     let metrics = node.get("/metrics").await.text;
     assert!(metrics.contains("refundd_channel_bound{channel=\"acme\",by=\"limit\"} 1"), "{metrics}");
     scratch.pause("acme", "maintenance", "ann").await;
