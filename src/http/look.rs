@@ -3,6 +3,7 @@
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::query::{self, Pairs, Parameters, read_each};
@@ -90,14 +91,21 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        let Path(id) = path.map_err(|_| Problem::no_such_refund("(not UTF-8)"))?;
-        refund_id(&id).map(Named)
+        let text = path.ok().map(|Path(text)| text);
+        refund_id(text.as_deref()).map(Named)
     }
 }
 
-/// Reads an id, a positive whole number as refundd writes it. There is no refund with another id.
-fn refund_id(text: &str) -> Result<RefundId, Problem> {
-    RefundId::read(text).ok_or_else(|| Problem::no_such_refund(&text.chars().take(40).collect::<String>()))
+/// Reads an id, a positive whole number as refundd writes it. `None` stands for a text that is not UTF-8.
+///
+/// Another text is not answered 404: a program that sends its ref would read that the refund was never saved.
+fn refund_id(text: Option<&str>) -> Result<RefundId, Problem> {
+    text.and_then(RefundId::read).ok_or_else(|| {
+        let value = text.map(Value::from);
+        let message = "is not an id: an id is a whole number that refundd gave. By its ref, \
+                       GET /v1/refunds?refund_ref=... finds the refund";
+        Problem::invalid(vec![FieldError::new("id", value.as_ref(), message)])
+    })
 }
 
 /// Reads the query. The error names every wrong parameter.
@@ -121,9 +129,9 @@ fn read(filter: &mut Filter, name: &str, text: &str) -> Result<(), String> {
             Err(error) => return Err(error.to_string()),
         },
         "limit" => filter.limit = query::limit(text, MOST)?,
-        "after" => match refund_id(text) {
-            Ok(id) => filter.after = Some(id),
-            Err(_) => return Err("must be the `next` of a page before".to_owned()),
+        "after" => match RefundId::read(text) {
+            Some(id) => filter.after = Some(id),
+            None => return Err("must be the `next` of a page before".to_owned()),
         },
         _ => return Err("is unknown; there are refund_ref, channel, state, limit and after".to_owned()),
     }
@@ -160,10 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_a_positive_whole_number_and_nothing_else() {
-        assert_eq!(refund_id("17"), Ok(RefundId(17)));
-        for bad in ["0", "-1", "+1", "1.0", "x", "", "9223372036854775808"] {
-            assert_eq!(refund_id(bad).unwrap_err().status(), StatusCode::NOT_FOUND, "{bad}");
+    fn a_ref_in_the_place_of_an_id_is_invalid_and_not_a_refund_that_was_never_saved() {
+        assert_eq!(refund_id(Some("17")), Ok(RefundId(17)));
+        for bad in ["R-1", "0", "-1", "+1", "017", "1.0", "x", "", "9223372036854775808"] {
+            let problem = refund_id(Some(bad)).unwrap_err();
+            assert_eq!(
+                (problem.status(), problem.kind()),
+                (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
+                "{bad}"
+            );
+            let error = &problem.errors[0];
+            assert_eq!((error.field.as_str(), error.value.clone()), ("id", Some(format!("\"{bad}\""))));
+            assert!(error.message.contains("/v1/refunds?refund_ref="), "{}", error.message);
         }
+        assert_eq!(refund_id(None).unwrap_err().status(), StatusCode::UNPROCESSABLE_ENTITY);
     }
 }

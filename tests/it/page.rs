@@ -113,7 +113,7 @@ async fn a_problem_is_a_page_for_people_and_json_for_programs() {
     for (method, path, status) in [
         (Method::GET, "/nowhere", 404),
         (Method::GET, "/refunds/999", 404),
-        (Method::GET, "/refunds/x", 404),
+        (Method::GET, "/refunds/x", 422),
         (Method::GET, "/channels/none", 404),
         (Method::GET, "/channels/NONE", 404),
         (Method::GET, "/?page=x", 422),

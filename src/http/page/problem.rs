@@ -101,7 +101,7 @@ fn label(field: &str) -> &str {
         "channel" => "Channel",
         "from" => "From",
         "to" => "To",
-        "query" | "after" => "The address",
+        "id" | "query" | "after" => "The address",
         other => other,
     }
 }
