@@ -67,19 +67,24 @@ impl DuePoller {
                 Self::LOOK.max(Duration::from_millis(2) * u32::try_from(sleeping.len()).unwrap_or(u32::MAX));
             // Look even when the first part failed: one server that is away must not keep the workers of other
             // channels asleep.
-            let wake_result = if looked.is_none_or(|at| at.elapsed() + period / 2 >= every) {
+            let looks = looked.is_none_or(|at| at.elapsed() + period / 2 >= every);
+            let wake_result = if looks {
                 looked = Some(Instant::now());
                 self.find_filled(&sleeping).await
             } else {
                 Ok(())
             };
-            failing.note(
-                &due_result.and(wake_result),
-                |error| {
-                    tracing::warn!(error = %chain(error), "Failed to look for due {what}, will try again");
-                },
-                || tracing::info!("Looking for due {what} works again"),
-            );
+            let result = due_result.and(wake_result);
+            // Another round may have asked Redis nothing: it does not show that Redis is back.
+            if result.is_err() || (looks && !sleeping.is_empty()) {
+                failing.note(
+                    &result,
+                    |error| {
+                        tracing::warn!(error = %chain(error), "Failed to look for due {what}, will try again");
+                    },
+                    || tracing::info!("Looking for due {what} works again"),
+                );
+            }
             // The poller works for a tenth of the time at most, unless the longest wait cuts its rest short.
             let wait = jittered(period).max(started.elapsed() * 9).min(longest);
             tokio::select! {

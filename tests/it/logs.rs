@@ -269,3 +269,23 @@ async fn an_outage_of_redis_is_logged_once_a_minute_and_not_with_every_acquire()
     is_answered_503(&node, "/v1/limits/acme/acquire", &json!({})).await;
     has_told_once(node, "Redis is away");
 }
+
+#[tokio::test]
+async fn while_redis_is_away_and_nothing_is_due_no_line_says_that_looking_works_again() {
+    let redis = PrivateRedis::start().await.unwrap();
+    let scratch = Scratch::with_redis(redis.url()).await;
+    let mut node = NodeProcess::start(&scratch, "a", UNLIMITED);
+    redis.kill_hard().await.unwrap();
+    let (fails, works) = ("Failed to look for due refunds", "Looking for due refunds works again");
+    node.wait_for_line(fails);
+    // Most rounds of these seconds ask Redis nothing.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    redis.restart(None).await.unwrap();
+    node.wait_for_line(works);
+    node.signal(Signal::TERM);
+    assert!(node.wait().success());
+    let log = node.log();
+    for words in [fails, works] {
+        assert_eq!(log.iter().filter(|line| line.contains(words)).count(), 1, "{words}: {log:#?}");
+    }
+}
