@@ -65,10 +65,9 @@ Channels: acme (20 a second), slow (1 a second). Save a refund:
   curl -i http://{http}/v1/refunds -H 'content-type: application/json' \\
     -d '{{\"refund_ref\":\"R-1\",\"channel\":\"acme\",\"payment_ref\":\"P-1\",\"amount_minor\":1250,\"currency\":\"EUR\"}}'
 
-Or with plain SQL:
+Or by SQL:
 
-  psql '{}' -c \"insert into refundd.refunds
-    (refund_ref, channel, payment_ref, amount_minor, currency) values ('R-2', 'acme', 'P-2', 990, 'EUR')\"
+  psql '{}' -c \"select id, state, created from refundd.enqueue('R-2', 'acme', 'P-2', 990, 'EUR')\"
 
 The state of the channels:
 
