@@ -217,8 +217,17 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
     match done {
         Resumed::NoSuchChannel => Err(no_such_channel(channel.unwrap_or_default())),
         Resumed::WasNot | Resumed::Changed(_) => {
-            println!("{subject} was not {was}; nothing was changed.");
-            print_left(&left().await?);
+            let left = left().await?;
+            if ends == SuspendedBy::Person && left.iter().any(is_by_refundd) {
+                // The state of such a channel may be `paused`.
+                let channel = channel.unwrap_or_default();
+                println!(
+                    "No person paused channel {channel}: refundd suspended it itself. Nothing was changed."
+                );
+            } else {
+                println!("{subject} was not {was}; nothing was changed.");
+            }
+            print_left(&left);
             Ok(ExitCode::from(NOTHING_CHANGED))
         }
         Resumed::Now(ended) => {
@@ -241,6 +250,13 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
             print_left(&left);
             Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+fn is_by_refundd(suspension: &Suspension) -> bool {
+    match suspension.by {
+        SuspendedBy::Credentials | SuspendedBy::Breaker | SuspendedBy::Cooling => true,
+        SuspendedBy::All | SuspendedBy::Person => false,
     }
 }
 

@@ -130,6 +130,8 @@ async fn resuming_what_is_not_paused_claims_no_success_and_names_what_else_suspe
     scratch.store.suspend(&acme(), own, "HTTP 401", "node-a").await.unwrap();
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme"]);
     assert_eq!(code, Some(3), "{said}");
+    let nobody = "No person paused channel acme: refundd suspended it itself. Nothing was changed.\n";
+    assert!(said.starts_with(nobody), "{said}");
     assert!(said.contains("HTTP 401. End it with: refundd resume acme --credentials"), "{said}");
     let (code, said) = run(&scratch, UNLIMITED, &["resume", "acme", "--credentials"]);
     let nobody = "Channel acme is not suspended because of its credentials any more. Nothing is sent: no living node runs the channel.\n";
