@@ -41,7 +41,7 @@ pub(super) async fn dev(args: Args) -> anyhow::Result<ExitCode> {
     println!("Starting a private Postgres and Redis ...");
     let program = std::env::current_exe().context("failed to find this program")?;
     let play = async {
-        let stage = Stage::set(program, args.bank).await?;
+        let stage = Stage::set(program.clone(), args.bank).await?;
         let node = stage.node("dev", args.listen, CHANNELS).await?;
         anyhow::Ok((stage, node))
     };
@@ -50,7 +50,8 @@ pub(super) async fn dev(args: Args) -> anyhow::Result<ExitCode> {
         () = ends.next() => return Ok(ExitCode::SUCCESS),
     };
     let (http, bank) = (node.address, stage.bank.address());
-    let (file, pid) = (node.file().display(), node.pid());
+    let (file, log, pid) = (node.file().display(), node.log_file().display(), node.pid());
+    let program = program.display();
     println!(
         "refundd dev is up; Ctrl-C ends it and removes everything.
 
@@ -59,6 +60,7 @@ pub(super) async fn dev(args: Args) -> anyhow::Result<ExitCode> {
   Redis     {}
   Bank      http://{bank}/ledger
   Config    {file}
+  Log       {log}
 
 Channels: acme (20 a second), slow (1 a second). Save a refund:
 
@@ -71,7 +73,7 @@ Or by SQL:
 
 The state of the channels:
 
-  refundd status --config {file}
+  {program} status --config {file}
   curl -s http://{http}/v1/channels
 
 Let the bank misbehave. `next` is for one send each, `then` for all sends from now on:

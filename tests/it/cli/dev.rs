@@ -39,7 +39,11 @@ async fn dev_shows_how_its_bank_misbehaves_and_ends_in_order_when_its_terminal_c
         line.unwrap_or_else(|| panic!("{page:#?}")).trim().to_owned()
     };
     let (bank, config) = (after("Bank").replace("/ledger", ""), PathBuf::from(after("Config")));
-    assert!(config.exists(), "{page:#?}");
+    assert!(config.exists() && PathBuf::from(after("Log")).exists(), "{page:#?}");
+    // `cargo run` puts no program on the path.
+    let program = std::fs::canonicalize(env!("CARGO_BIN_EXE_refundd")).unwrap();
+    let status = format!("{} status --config {}", program.display(), config.display());
+    assert!(page.iter().any(|line| line.trim() == status), "{status}: {page:#?}");
     for words in ["500 hang cut", "-d 429"] {
         assert!(page.iter().any(|line| line.contains(words) && line.contains(&bank)), "{words}: {page:#?}");
     }
