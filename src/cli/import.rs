@@ -119,11 +119,14 @@ pub(super) async fn import(args: Args, config: &Config) -> anyhow::Result<ExitCo
     let mut import = Import::new(&store, args.dry_run, source.channels());
     let saved = import.all(&mut reading).await;
     let read = reading.end();
+    if let (Ok(()), Err(error), true) = (&saved, &read, import.is_empty()) {
+        anyhow::bail!("{error:#}; nothing was saved");
+    }
     print(&import, args.dry_run || args.expect.is_some());
     saved
         .map_err(|error| anyhow!(error))
         .with_context(|| format!("not all of {path} was saved; {IMPORT_AGAIN}"))?;
-    read.with_context(|| format!("not all of {path} was read; {IMPORT_AGAIN}"))?;
+    read.map_err(|error| anyhow!("{error:#}; not all of it was read; {IMPORT_AGAIN}"))?;
     let saved = if args.dry_run { "nothing is".to_owned() } else { are(import.saved) };
     if before.is_some_and(|before| before != import.totals) {
         anyhow::bail!(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use tokio::sync::mpsc;
 
 use super::rows::{self, FileFormat, Row};
@@ -34,8 +34,11 @@ impl Reading {
         let size = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
         let read = Arc::new(AtomicU64::new(0));
         let (path, config, count) = (file.to_owned(), config.clone(), Arc::clone(&read));
-        let thread =
-            std::thread::spawn(move || rows::read(open(&path, count)?, format, at_once, &config, &outbox));
+        let thread = std::thread::spawn(move || {
+            let file = open(&path, count).with_context(|| format!("failed to open {}", path.display()))?;
+            rows::read(file, format, at_once, &config, &outbox)
+                .with_context(|| format!("failed to read {}", path.display()))
+        });
         Reading { chunks, thread, bytes: size.map(|size| (read, size.max(1))) }
     }
 

@@ -3,12 +3,13 @@
 //! The module saves nothing.
 
 mod bounds;
+mod header;
 
 use std::cell::Cell;
 use std::io::{BufRead, Read};
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use csv::{ByteRecord, ReaderBuilder, StringRecord, Terminator};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc::Sender;
@@ -16,8 +17,7 @@ use tokio::sync::mpsc::Sender;
 use self::bounds::{BoundedRows, CurrentRow, MOST_BYTES, next_line};
 use crate::config::Config;
 use crate::refund::NewRefund;
-use crate::refund::draft::{Draft, FIELDS, FieldError, RefusedDraft};
-use crate::refund::text::shown;
+use crate::refund::draft::{Draft, FieldError, RefusedDraft};
 use crate::unambiguous::{Unambiguous, why_unread};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -128,19 +128,7 @@ fn read_csv(file: impl BufRead, config: &Config, push: &mut impl FnMut(Row) -> b
     if row.is_too_long.get() {
         bail!("line 1: {}", too_long("the first line names the columns, and ends with a line feed"));
     }
-    let columns = columns.context("line 1")?;
-    for (nth, column) in columns.iter().enumerate() {
-        if !FIELDS.contains(&column) {
-            bail!(
-                "line 1: `{}` is no field of a refund; the first line names columns out of {}",
-                shown(column),
-                FIELDS.join(", ")
-            );
-        }
-        if columns.iter().take(nth).any(|other| other == column) {
-            bail!("line 1: the column `{column}` is there twice");
-        }
-    }
+    let columns = header::columns(columns)?;
     let mut bytes = ByteRecord::new();
     loop {
         row.begins.set(reader.position().byte());

@@ -255,3 +255,20 @@ async fn progress_is_shown_on_a_terminal_alone_and_refused_lines_stay_whole() {
     let output = refundd(config.path(), &["import", "--dry-run", path]);
     assert!(!text(&output).contains(" %"), "{}", text(&output));
 }
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_at_all_has_no_tally_and_the_cause_comes_first() {
+    let scratch = Scratch::new().await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let mut csv = tempfile::Builder::new().suffix(".csv").tempfile().unwrap();
+    writeln!(csv, "refund_ref;channel").unwrap();
+    let path = csv.path().to_str().unwrap();
+    let separated = format!("failed to read {path}: line 1: the cells are separated by `;`");
+    for (path, cause) in [("/nope.csv", "failed to open /nope.csv: No such file"), (path, separated.as_str())]
+    {
+        let output = refundd(config.path(), &["import", path]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{said}");
+        assert!(said.contains(cause) && said.ends_with("; nothing was saved\n"), "{said}");
+    }
+}

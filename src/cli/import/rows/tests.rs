@@ -100,6 +100,13 @@ fn a_column_that_is_no_field_is_refused_before_anything_is_saved() {
     assert!(error.to_string().starts_with("line 1: `amount` is no field"), "{error}");
     let error = rows("channel,channel\n", FileFormat::Csv).unwrap_err();
     assert_eq!(error.to_string(), "line 1: the column `channel` is there twice");
+    let error = rows("refund_ref;channel\nR-1;acme\n", FileFormat::Csv).unwrap_err();
+    assert_eq!(error.to_string(), "line 1: the cells are separated by `;`; separate them by commas");
+    let config = Config::parse(Config::REFERENCE, "r.toml", &|_| None).unwrap();
+    for bytes in [&b"\xff\xfer\0e\0f\0\n\0"[..], b"r\0e\0f\0\n\0", b"M\xfcnze,channel\n"] {
+        let error = read_csv(bytes, &config, &mut |_: Row| true).unwrap_err();
+        assert_eq!(error.to_string(), "line 1: is not UTF-8: save it as CSV UTF-8", "{bytes:?}");
+    }
 }
 
 #[test]
