@@ -95,7 +95,14 @@ fn named(object: &Map<String, Value>, is_all: bool) -> Result<Option<Vec<NamedRe
                 None => Ok(Some(refs)),
             })
         }
-        (false, None, _) => {
+        (false, None, None) => {
+            let expected = format!(
+                "must be a list of 1 to {AT_ONCE} refunds with the versions that you saw, such as \
+                 [{{\"refund_ref\": \"R-1\", \"version\": 1}}]; or send refund_refs, or \"all\": true"
+            );
+            Err(FieldError::new("refunds", None, expected))
+        }
+        (false, None, Some(_)) => {
             let what = "refund refs; or send \"all\": true";
             read_list(object, "refund_refs", AT_ONCE, what, |value| {
                 Some(NamedRef { refund_ref: read_ref(value)?, seen: None })
@@ -134,7 +141,8 @@ mod tests {
             (json!({ "to": "gl\0", "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
             (json!({ "to": "globex", "refund_refs": ["R\0"], "reason": "x", "by": "ann" }), "refund_refs[0]"),
             (json!({ "to": 7, "refund_refs": ["R-1"], "reason": "x", "by": "ann" }), "to"),
-            (json!({ "to": "globex", "reason": "x", "by": "ann" }), "refund_refs"),
+            // A program that sends nothing learns the form that no repeat undoes.
+            (json!({ "to": "globex", "reason": "x", "by": "ann" }), "refunds"),
             (json!({ "to": "globex", "refund_refs": [], "reason": "x", "by": "ann" }), "refund_refs"),
             (json!({ "to": "globex", "refund_refs": [7], "reason": "x", "by": "ann" }), "refund_refs[0]"),
             (
