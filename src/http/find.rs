@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{self, Query};
+use axum::extract;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::census::uncounted;
+use super::query::{Pairs, Parameters, read_each};
 use super::{Api, Json, Problem, Who, channels};
 use crate::desk::channel::ChannelStatus;
 use crate::desk::forecasts::Measured;
@@ -24,12 +24,6 @@ const MOST_CHARACTERS: usize = 200;
 
 /// The census, or why there is none.
 pub(super) type CensusRead = Result<Arc<Vec<ChannelCensus>>, Problem>;
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct FindQuery {
-    q: String,
-}
 
 /// The refunds with a name, and the story of the only one.
 #[derive(Debug, Serialize)]
@@ -52,13 +46,9 @@ struct Match {
 pub(super) async fn find(
     extract::State(api): extract::State<Api>,
     who: Who,
-    query: Result<Query<FindQuery>, QueryRejection>,
+    Parameters(pairs): Parameters<Pairs>,
 ) -> Result<Json<FindAnswer>, Problem> {
-    let invalid = |message: String| Problem::invalid(vec![FieldError::new("q", None, message)]);
-    let Query(FindQuery { q }) = query.map_err(|error| invalid(error.body_text()))?;
-    if q.is_empty() || q.chars().count() > MOST_CHARACTERS {
-        return Err(invalid(format!("must be a name of 1 to {MOST_CHARACTERS} characters")));
-    }
+    let q = name_in(pairs).map_err(Problem::invalid)?;
     let FoundRefunds { found, more } = named(&api, &who, q, MOST).await?;
     if found.is_empty() {
         let detail = "no refund has this ref, id, request id, bank reference or payment ref".to_owned();
@@ -76,6 +66,21 @@ pub(super) async fn find(
     let matches = found.into_iter().map(|Found { refund, by }| Match { found_by: by, refund }).collect();
     let story = story.map(|story| story.shown_to(&who.channels()));
     Ok(Json(FindAnswer { matches, more, story }))
+}
+
+/// Reads the query. The error names every wrong parameter.
+fn name_in(pairs: Pairs) -> Result<String, Vec<FieldError>> {
+    let expected = || format!("must be a name of 1 to {MOST_CHARACTERS} characters");
+    let mut q = None;
+    read_each(pairs, |name, text| match name {
+        "q" if (1..=MOST_CHARACTERS).contains(&text.chars().count()) => {
+            q = Some(text.to_owned());
+            Ok(())
+        }
+        "q" => Err(expected()),
+        _ => Err("is unknown; there is q".to_owned()),
+    })?;
+    q.ok_or_else(|| vec![FieldError::new("q", None, format!("is missing; it {}", expected()))])
 }
 
 /// The refunds that have this name.
@@ -98,4 +103,27 @@ pub(super) async fn story(api: &Api, refund: Refund, census: &CensusRead) -> Res
     let status: Option<ChannelStatus> = channels::statuses(&api.node, of_channel.into_iter()).pop();
     let measured = Measured::of_reports([&api.node.status_report.report(None)]);
     Ok(Story::read(&api.node.store, refund, census, &measured, status.as_ref()).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::query::pairs;
+    use super::*;
+
+    #[test]
+    fn a_parameter_that_is_no_q_is_named() {
+        assert_eq!(name_in(pairs("q=R%2F1")), Ok("R/1".to_owned()));
+        let long = format!("q={}", "x".repeat(201));
+        for (query, field, message) in [
+            ("name=x", "name", "is unknown; there is q"),
+            ("", "q", "is missing; it must be a name of 1 to 200 characters"),
+            ("q=", "q", "must be a name of 1 to 200 characters"),
+            (long.as_str(), "q", "must be a name of 1 to 200 characters"),
+            ("q=a&q=b", "q", "is given twice"),
+        ] {
+            let wrong = name_in(pairs(query)).unwrap_err();
+            let shown: Vec<_> = wrong.iter().map(|one| (one.field.as_str(), one.message.as_str())).collect();
+            assert_eq!(shown, [(field, message)], "{query}");
+        }
+    }
 }
