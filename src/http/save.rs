@@ -142,7 +142,12 @@ pub(super) fn full(channel: &str, max_backlog: i64) -> String {
 /// The error for a channel that no node runs.
 pub(super) fn nobody_runs(api: &Api, who: &Who, channel: &str) -> FieldError {
     let running = api.node.running();
-    no_such_channel(channel, running.names().map(ChannelName::as_str).filter(|name| who.has_channel(name)))
+    let known = running.names().map(ChannelName::as_str).filter(|name| who.has_channel(name));
+    let mut error = no_such_channel(channel, known);
+    if who.may(CallerScope::Look) {
+        error.message.push_str("; GET /v1/channels lists the channels");
+    }
+    error
 }
 
 /// The problem of a refund that its caller may not order.

@@ -63,7 +63,7 @@ async fn nonsense_is_refused_with_every_field_named() {
         assert!(answer.text.contains(&format!("\"{field}\"")), "{field}: {}", answer.text);
     }
     let unknown = node.post("/v1/refunds", &refund("R-1", "nobody")).await;
-    assert_eq!(unknown.status, 422, "{unknown:?}");
+    assert!(unknown.status == 422 && unknown.text.contains("GET /v1/channels"), "{unknown:?}");
     assert_eq!(node.request(Method::POST, "/v1/refunds", "application/json", "{not json").await.status, 400);
     let large = json!({ "refund_ref": "R", "channel": "acme", "payment_ref": "P", "amount_minor": 1, "currency": "EUR", "payload": "x".repeat(2_000_000) });
     assert_eq!(node.post("/v1/refunds", &large).await.status, 413);
