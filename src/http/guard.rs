@@ -137,7 +137,13 @@ async fn in_budget(response: Response, unread: &Budget) -> Response {
 }
 
 async fn no_such_route(uri: Uri) -> Problem {
-    let detail = format!("nothing is served at {}; the routes are listed in docs/http.md", uri.path());
+    let path = uri.path();
+    let hint = match path.trim_end_matches('/') {
+        "/health" | "/healthz" => "the health checks are /health/ready and /health/live",
+        // `admin_listen` does not serve it.
+        _ => "`listen` serves the list of the routes, /v1/openapi.json",
+    };
+    let detail = format!("nothing is served at {path}; {hint}");
     Problem::new(StatusCode::NOT_FOUND, "no-such-route", "No such route", detail)
 }
 
@@ -183,6 +189,17 @@ mod tests {
             assert_eq!(response.headers()["cross-origin-resource-policy"], "same-origin");
         }
         assert_eq!(answer_to("DELETE", "/here", &[]).await.headers()[ALLOW], "GET,HEAD");
+    }
+
+    #[tokio::test]
+    async fn an_unknown_route_names_what_lists_the_routes_or_the_health_checks() {
+        for (path, named) in
+            [("/v1/refund", "/v1/openapi.json"), ("/health", "/health/ready"), ("/healthz", "/health/live")]
+        {
+            let body = answer_to("GET", path, &[]).await.into_body().collect().await.unwrap().to_bytes();
+            let problem = String::from_utf8_lossy(&body);
+            assert!(problem.contains(named), "{path}: {problem}");
+        }
     }
 
     #[tokio::test]
