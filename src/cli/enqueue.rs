@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use serde_json::{Map, Value};
 
 use crate::config::Config;
@@ -14,7 +14,15 @@ use crate::refund::{ChannelName, Refund};
 use crate::store::Saved;
 use crate::unambiguous::{Unambiguous, why_unread};
 
+const EXIT_CODES: &str = "\
+Exit codes: 0 saved, now or before; 1 refused, or the command failed: the message says which; 2 the command line is wrong. Repeating \
+the same command is always safe.";
+
+/// The exit code of a command line that nobody could ever save.
+const WRONG: u8 = 2;
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(super) struct Args {
     /// Your permanent name for this refund; saving it twice saves it once
     #[arg(long)]
@@ -53,9 +61,15 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
     fields.insert("amount_minor".into(), amount);
     fields.insert("currency".into(), args.currency.into());
     if let Some(payload) = args.payload {
-        let read: Unambiguous =
-            serde_json::from_str(&payload).map_err(|error| anyhow!("--payload {}", why_unread(&error)))?;
-        fields.insert("payload".into(), read.0);
+        match serde_json::from_str::<Unambiguous>(&payload) {
+            Ok(read) => {
+                fields.insert("payload".into(), read.0);
+            }
+            Err(error) => {
+                eprintln!("refundd: --payload {}", shown(&why_unread(&error)));
+                return Ok(ExitCode::from(WRONG));
+            }
+        }
     }
     for (name, value) in [("due_at", args.due_at), ("deadline_at", args.deadline_at)] {
         if let Some(value) = value {
@@ -65,6 +79,7 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
     let refund = match Draft::read(&Value::Object(fields), &|channel| config.draft_rules(channel)) {
         Ok(refund) => refund,
         Err(RefusedDraft { errors, readable }) => {
+            let is_wrong = readable.is_none();
             // The rules may be stricter since it was saved. A person who reads "refused" may refund in another way.
             if let Some(refund) = readable
                 && let Some((_, saved)) = store.saved_before(std::slice::from_ref(&*refund)).await?.pop()
@@ -79,7 +94,7 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
                     None => eprintln!("refundd: --{flag}: {}", shown(&error.message)),
                 }
             }
-            return Ok(ExitCode::FAILURE);
+            return Ok(if is_wrong { ExitCode::from(WRONG) } else { ExitCode::FAILURE });
         }
     };
     match store.save(std::slice::from_ref(&refund)).await?.pop() {

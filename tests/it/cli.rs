@@ -155,7 +155,12 @@ async fn enqueue_status_pause_review_and_resume_do_what_they_say() {
     let bad = run(&arguments(
         "enqueue --refund-ref R-2 --channel acme --payment-ref P --amount-minor 12.50 --currency EU",
     ));
-    assert_eq!(bad.status.code(), Some(1));
+    assert_eq!(bad.status.code(), Some(2));
+    assert_eq!(run(&[&enqueue[..], &["--payload", "{"]].concat()).status.code(), Some(2));
+    let unknown = arguments(
+        "enqueue --refund-ref R-2 --channel nobody --payment-ref P --amount-minor 5 --currency EUR",
+    );
+    assert_eq!(run(&unknown).status.code(), Some(1), "refused, though the command line is right");
     assert!(text(&bad).contains("--amount-minor") && text(&bad).contains("--currency"), "{}", text(&bad));
 
     until("it waits for a person", async || scratch.count(State::Review).await == 1).await;
