@@ -5,12 +5,11 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use jiff::Timestamp;
-use jiff::fmt::friendly::SpanParser;
-use jiff::{SignedDuration, SpanRelativeTo};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::caller::token::Token;
+use crate::config::duration;
 
 const AFTER_HELP: &str = "\
 Nobody can show the token again: refundd keeps its SHA-256 only. Give the token to the caller through a safe channel. Add the line \
@@ -29,10 +28,8 @@ pub(super) struct Args {
 }
 
 fn span(text: &str) -> Result<SignedDuration, String> {
-    let days = SpanRelativeTo::days_are_24_hours();
-    let span = SpanParser::new().parse_span(text).and_then(|span| span.to_duration(days));
-    let span =
-        span.map_err(|_| "is not a span of time; write a number with a unit, such as 90d or 12h".to_owned())?;
+    let span = duration::read(text)?;
+    let span = SignedDuration::try_from(span).map_err(|_| "is too long to count".to_owned())?;
     if span.is_positive() { Ok(span) } else { Err("must be longer than nothing".to_owned()) }
 }
 

@@ -161,8 +161,16 @@ fn a_new_token_matches_the_line_that_is_printed_with_it() {
     assert!((89..=90).contains(&days), "{days}");
     let for_people = run(&[]);
     assert!(text(&for_people).contains("rfd_") && text(&for_people).contains("tokens_file"));
-    for wrong in ["0s", "-1d", "soon", "99999999d"] {
-        assert!(!run(&[&format!("--valid-for={wrong}")]).status.success(), "{wrong}");
+    for (wrong, hint) in [
+        ("0s", "longer than nothing"),
+        ("-1d", "cannot be negative"),
+        ("soon", "is not a duration"),
+        ("30", "did you mean \"30s\"?"),
+        ("1y", "no fixed length"),
+        ("99999999d", ""),
+    ] {
+        let refused = run(&[&format!("--valid-for={wrong}")]);
+        assert!(!refused.status.success() && text(&refused).contains(hint), "{wrong}: {}", text(&refused));
     }
 }
 
