@@ -7,6 +7,7 @@ mod lies;
 mod lost;
 mod permits;
 mod refused;
+mod resends;
 mod settling;
 mod spans;
 mod taken_back;

@@ -28,7 +28,9 @@ with here as (
 -- gate.sql stands here, then permits.sql or unlimited.sql
 leased as (
     update refundd.refunds r
-       set state = 'sending', version = r.version + 1, attempts = r.attempts + 1, reason = null,
+       set state = 'sending', version = r.version + 1, attempts = r.attempts + 1,
+           -- A refund that is sent again keeps the reason why it may have been executed. settle.sql says what becomes of it.
+           reason = case when r.uncertain_at is not null then r.reason end,
            -- From now on bytes may leave, and the bank may remember the request id.
            first_sent_at = coalesce(r.first_sent_at, now()),
            -- Inquiries go to the address of the first send that the bank may have executed.

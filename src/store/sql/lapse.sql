@@ -1,6 +1,6 @@
 -- lapse: moves refunds whose leases lapsed from sending to unknown, never to ready: they may have been sent.
--- The journal gets the attempt that the node did not write. A refund that is being sent has a reason only if a failover lost the claim of
--- an earlier send: the new reason keeps it.
+-- The journal gets the attempt that the node did not write. The new reason keeps one which says that a failover lost the claim of an earlier
+-- send, and replaces that of an earlier send, as in settle.sql.
 -- :most           refunds of one call
 -- :witnessed_us   Postgres's time as the node's own clock carried it on, null without a clock witness: a clock that was
 --                 set forward ends no lease early
@@ -15,7 +15,7 @@
          order by lease_until limit :most for update skip locked
     ), moved as (
         update refundd.refunds r
-           set state = 'unknown', reason = 'lease_lapsed: ' || late.lease_node || ' did not settle in time' || coalesce('; before: ' || r.reason, ''),
+           set state = 'unknown', reason = 'lease_lapsed: ' || late.lease_node || ' did not settle in time' || case when r.reason ~ '^(claim_lost|said_paid): ' then '; before: ' || r.reason else '' end,
                lease_node = null, lease_until = null, due_at = now(),
                inquire_at = case when c.inquires and c.on_unknown = 'inquire' then now() + interval '10 seconds' end
           from late, refundd.channels c where r.id = late.id and c.channel = r.channel

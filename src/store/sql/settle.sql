@@ -36,8 +36,11 @@ with outcomes as (
                               || t.outcome
                          when t.next in ('succeeded', 'accepted') and r.bank_ref <> t.bank_ref
                          then 'bank_ref_differs: the bank said of an earlier send ' || r.bank_ref || ', and of this one ' || t.bank_ref
-                         -- While a refund is sent, its reason says that a failover lost the claim of an earlier send.
-                         else left(t.reason || coalesce('; before: ' || r.reason, ''), 1000) end,
+                         -- A resend that executed nothing says nothing about the send that made the refund uncertain, and its line has its own outcome.
+                         when t.outcome = 'not_executed' and r.uncertain_at is not null then coalesce(r.reason, t.reason)
+                         -- While a refund is sent, a late answer may say that a failover lost the claim of an earlier send. Another reason is that of
+                         -- an earlier send: this outcome replaces it, so that the text does not grow with each resend.
+                         else left(t.reason || case when r.reason ~ '^(claim_lost|said_paid): ' then '; before: ' || r.reason else '' end, 1000) end,
            -- The bank cannot remember a request id of which no byte left.
            first_sent_at = case when not t.is_first or t.started_ago_us is not null or r.uncertain_at is not null then r.first_sent_at end,
            inquire_at = now() + t.inquire_us * interval '1 microsecond',

@@ -6,7 +6,7 @@ pub const ALL: &[(&str, Patch)] = &[
     (
         "a lapsed lease goes straight back to ready",
         &[(
-            "set state = 'unknown', reason = 'lease_lapsed: ' || late.lease_node || ' did not settle in time' || coalesce('; before: ' || r.reason, ''),",
+            "set state = 'unknown', reason = 'lease_lapsed: ' || late.lease_node || ' did not settle in time' || case when r.reason ~ '^(claim_lost|said_paid): ' then '; before: ' || r.reason else '' end,",
             "set state = 'ready', reason = null,",
         )],
     ),
