@@ -98,3 +98,17 @@ async fn a_lost_claim_that_is_found_during_a_resend_stands_before_the_reason_of_
         assert!(row.starts_with(own) && row.ends_with("; before: timeout: test"), "{row}");
     }
 }
+
+#[tokio::test]
+async fn a_refund_is_uncertain_since_its_first_send_and_not_since_a_resend() {
+    let scratch = timed_out().await;
+    scratch.sql("update refundd.refunds set first_sent_at = now() - interval '10 minutes'").await;
+    let first = "select (extract(epoch from first_sent_at) * 1000000)::bigint from refundd.refunds";
+    let first = scratch.number(first).await;
+    let again = claim_again(&scratch).await;
+    settle(&scratch, &again, Outcome::Unknown, Code::Timeout).await;
+    let refund = scratch.store.refund(RefundId(1)).await.unwrap().unwrap();
+    assert_eq!(refund.uncertain_since.unwrap().as_microsecond(), first);
+    let last = "select count(*) from refundd.refunds where uncertain_at > now() - interval '5 minutes'";
+    assert_eq!(scratch.number(last).await, 1, "inquiries count from the last send");
+}
