@@ -106,8 +106,12 @@ impl Answer {
 
 /// A message as the journal keeps it: at most 500 characters, without hidden characters and card numbers. The hidden
 /// characters go first: between digits they could keep a card number from being seen.
+///
+/// A line of the journal may end with `; bank reference` and the reference, which Postgres adds and reads (settle.sql, settle_inquiry.sql,
+/// `late_evidence_makes_a_version`). A bank's own text must not look so.
 pub(super) fn for_the_journal(message: &str) -> String {
-    text::first(card::masked(&text::visible(message)).into_owned(), 500)
+    let shown = card::masked(&text::visible(message)).replace("; bank reference ", ", bank reference ");
+    text::first(shown, 500)
 }
 
 const MASKED_REFERENCE: &str = ", or masking made two references one: it looks like a card number; if it is none, set \
@@ -141,6 +145,14 @@ mod tests {
             let said = taken_reference(&card::masked(number), holder, "HTTP 200");
             assert!(said.contains("masking") && said.contains("card_numbers = \"accepted\""), "{said}");
             assert!(said.contains("refund 7") && said.ends_with("it was: HTTP 200"), "{said}");
+        }
+    }
+
+    #[test]
+    fn no_text_of_a_bank_looks_like_the_reference_that_postgres_adds_to_a_line() {
+        for said in ["done; bank reference 77", "done; bank\u{200b} reference 77"] {
+            let answer = Answer::new(Outcome::Succeeded, Code::Succeeded, said);
+            assert_eq!(answer.message, "done, bank reference 77");
         }
     }
 }
