@@ -20,8 +20,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Those that hold such a lock. A session keeps an advisory lock over several transactions. A prepared transaction has no pid, and
 /// holds the lock of its own number. sqlx's key is a checksum of the database's name times 1026731422. Every role may read these columns.
+/// A worker of autovacuum alone has no role; most roles may not read its `backend_type`.
 const HOLDERS: &str = "
     select distinct l.pid, coalesce(a.usename::text, '') as role, coalesce(a.application_name, '') as program,
+           case when a.usesysid is null then a.pid end as worker,
            case when l.locktype = 'relation' then l.virtualtransaction end as transaction,
            coalesce(cardinality(pg_catalog.pg_blocking_pids(l.pid)) > 0, false) as waits,
            (select p.gid from pg_catalog.pg_locks own join pg_catalog.pg_prepared_xacts p on p.transaction = own.transactionid
@@ -83,8 +85,30 @@ fn hold(row: &PgRow) -> (Option<i32>, Option<String>) {
 
 fn name(row: &PgRow) -> String {
     let waits = if row.get("waits") { ", which itself waits for another one" } else { "" };
-    match row.get::<Option<String>, _>("prepared") {
-        Some(prepared) => format!("the prepared transaction `{prepared}`"),
-        None => format!("{}{waits}", alone::name(row)),
+    match (row.get::<Option<String>, _>("prepared"), row.get::<Option<i32>, _>("worker")) {
+        (Some(prepared), _) => format!("the prepared transaction `{prepared}`"),
+        (None, Some(pid)) => worker(pid),
+        (None, None) => format!("{}{waits}", alone::name(row)),
+    }
+}
+
+/// A worker of autovacuum. Postgres itself ends one that keeps others waiting, unless the worker prevents wraparound.
+fn worker(pid: i32) -> String {
+    format!(
+        "the autovacuum worker with pid {pid} (do not end it: it ends by itself, and Postgres starts it again if it prevents wraparound)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_of_autovacuum_is_named_as_one_that_ends_by_itself() {
+        let why = why(&BTreeSet::from([worker(451)]));
+        assert!(
+            why.contains("the autovacuum worker with pid 451 (do not end it: it ends by itself"),
+            "{why}"
+        );
     }
 }

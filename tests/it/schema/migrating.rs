@@ -105,6 +105,21 @@ async fn a_migration_that_gets_no_lock_names_the_sessions_and_prepared_transacti
     assert!(owner.migrate().await.unwrap().is_enough());
 }
 
+/// `vacuum` takes this mode, too. The migration replaces a trigger, and Postgres lets no `vacuum` run beside that.
+#[tokio::test]
+async fn a_migration_that_replaces_a_trigger_waits_for_a_vacuum_of_the_refunds_and_names_it() {
+    let scratch = Scratch::new().await;
+    scratch.sql("delete from refundd.migrations where version = 93").await;
+    let mut other = scratch.connect().await;
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut other).await.unwrap();
+    other.execute("begin; lock table refundd.refunds in share update exclusive mode").await.unwrap();
+    let owner = Store::open(&scratch.owner_url, None, 1).unwrap();
+    let error = owner.migrate().await.unwrap_err().to_string();
+    assert!(error.contains(&format!("the session with pid {pid} of role `refundd`")), "{error}");
+    other.execute("rollback").await.unwrap();
+    assert!(owner.migrate().await.unwrap().is_enough());
+}
+
 /// As Ctrl-C ends `refundd migrate`.
 #[tokio::test]
 async fn a_migration_whose_program_is_gone_ends_in_postgres_too() {
