@@ -55,6 +55,12 @@ const OWNER: &str = "
       join pg_catalog.pg_roles o on o.oid = coalesce(t.relowner, d.datdba)
      where d.datname = current_database()";
 
+const IS_THERE: &str = "select to_regclass('refundd.migrations') is not null";
+const LOOK_FOR_SCHEMA: &str = "look for the schema";
+
+const APPLIED: &str = "select coalesce(array_agg(version), '{}') from refundd.migrations where success";
+const LOOK_AT_VERSION: &str = "look at the schema's version";
+
 /// One migration that is about to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MigrationStep {
@@ -133,8 +139,8 @@ impl Store {
         let _ = sqlx::raw_sql("set client_connection_check_interval = '1s'").execute(&mut connection).await;
         alone::wait(&mut connection, patience, |holder| tell(MigrationProgress::WaitsFor(holder))).await?;
         Self::become_owner(&mut connection).await?;
-        // The other one may have applied some.
-        let applied = self.applied().await?;
+        // The other one may have applied some. This role may have no rights before it has become the owner.
+        let applied = Self::applied_seen_by(&mut connection).await?;
         let pending: Vec<usize> =
             (0..MIGRATIONS.len()).filter(|&place| !applied.contains(&MIGRATIONS[place].0)).collect();
         let count = pending.len();
@@ -154,8 +160,9 @@ impl Store {
                 }
             }
         }
+        let applied = Self::applied_seen_by(&mut connection).await?;
         connection.close().await.doing("close a connection")?;
-        self.schema().await
+        Ok(status(&applied))
     }
 
     /// Becomes the owner of the schema's tables, if there are any. The error names who can migrate, and how.
@@ -188,19 +195,23 @@ impl Store {
 
     /// The versions of the applied migrations.
     async fn applied(&self) -> Result<HashSet<i64>, StoreError> {
-        let there: bool = sqlx::query_scalar("select to_regclass('refundd.migrations') is not null")
-            .one(&self.db)
-            .await
-            .doing("look for the schema")?;
-        if !there {
+        let is_there: bool = sqlx::query_scalar(IS_THERE).one(&self.db).await.doing(LOOK_FOR_SCHEMA)?;
+        if !is_there {
             return Ok(HashSet::new());
         }
-        let versions: Vec<i64> = sqlx::query_scalar(
-            "select coalesce(array_agg(version), '{}') from refundd.migrations where success",
-        )
-        .one(&self.db)
-        .await
-        .doing("look at the schema's version")?;
+        let versions: Vec<i64> = sqlx::query_scalar(APPLIED).one(&self.db).await.doing(LOOK_AT_VERSION)?;
+        Ok(versions.into_iter().collect())
+    }
+
+    /// The same, with the role that this connection has now.
+    async fn applied_seen_by(connection: &mut PgConnection) -> Result<HashSet<i64>, StoreError> {
+        let is_there = sqlx::query_scalar(IS_THERE).fetch_one(&mut *connection).await;
+        let is_there: bool = is_there.doing(LOOK_FOR_SCHEMA)?;
+        if !is_there {
+            return Ok(HashSet::new());
+        }
+        let versions = sqlx::query_scalar(APPLIED).fetch_one(connection).await;
+        let versions: Vec<i64> = versions.doing(LOOK_AT_VERSION)?;
         Ok(versions.into_iter().collect())
     }
 }

@@ -1,5 +1,6 @@
 //! Who may migrate, and what the others are told.
 
+use refundd::store::Store;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use super::become_a_stranger;
@@ -46,4 +47,27 @@ async fn the_owner_of_the_schema_migrates_without_the_right_to_create_one() {
         .await;
     assert!(!scratch.store.schema().await.unwrap().is_enough());
     assert!(scratch.store.migrate().await.unwrap().is_enough());
+}
+
+#[tokio::test]
+async fn a_member_of_the_owner_that_inherits_no_rights_migrates() {
+    let scratch = owned().await;
+    let owner = scratch.text("select current_user::text").await;
+    let member = format!("member_of_{}", scratch.name);
+    let mut superuser = PgConnection::connect(&SERVERS.postgres.url(&scratch.name)).await.unwrap();
+    for make in [format!("create role {member} login noinherit"), format!("grant {owner} to {member}")] {
+        superuser.execute(AssertSqlSafe(make)).await.unwrap();
+    }
+    let url = scratch.owner_url.replacen(&format!("{owner}@"), &format!("{member}@"), 1);
+    let store = Store::open(&url, None, 2).unwrap();
+    let error = store.schema().await.unwrap_err();
+    assert!(format!("{error:?}").contains("permission denied for schema refundd"), "{error:?}");
+
+    // With nothing to do, and with one migration.
+    assert!(store.migrate().await.unwrap().is_enough());
+    scratch
+        .sql("delete from refundd.migrations where version = (select max(version) from refundd.migrations)")
+        .await;
+    assert!(store.migrate().await.unwrap().is_enough());
+    assert!(scratch.store.schema().await.unwrap().is_enough());
 }
