@@ -195,7 +195,9 @@ fn of_fault(check: &'static str, SchemaFault { found, way_out }: SchemaFault) ->
 
 /// Rights that a node lacks, rights that it should not have, and what the roles of others may do.
 async fn rights(store: &Store) -> Vec<Finding> {
-    if matches!(store.schema().await, Ok(schema) if schema.applied == 0) {
+    let schema = store.schema().await;
+    let is_newer = matches!(&schema, Ok(schema) if schema.applied > schema.known);
+    if matches!(schema, Ok(schema) if schema.applied == 0) {
         return vec![Finding::warning(
             RIGHTS,
             "not checked, because the database has no schema yet",
@@ -210,7 +212,7 @@ async fn rights(store: &Store) -> Vec<Finding> {
         Err(error) => Some(unread(RIGHTS, &error)),
     };
     let excess = match store.excess_rights().await {
-        Ok(excess) => too_many(&excess),
+        Ok(excess) => too_many(&excess, is_newer),
         Err(error) => Some(unread(RIGHTS, &error)),
     };
     let lacks_some = lacking.is_some();
@@ -225,14 +227,19 @@ async fn rights(store: &Store) -> Vec<Finding> {
     findings
 }
 
-fn too_many(excess: &Excess) -> Option<Finding> {
+/// `is_newer` says that a newer refundd migrated the schema: its nodes may need rights that this one does not know.
+fn too_many(excess: &Excess, is_newer: bool) -> Option<Finding> {
     let role = &excess.role;
     let why =
         "a stolen password of a node changes or erases evidence: the journal, the ledger and the events";
+    let script = if is_newer {
+        "the node-role.sql of the refundd that migrated last, and not this version's ("
+    } else {
+        "config/node-role.sql (/usr/share/refundd/node-role.sql; "
+    };
     let way_out = format!(
-        "as the owner of the schema, run config/node-role.sql (/usr/share/refundd/node-role.sql; the first time as a superuser, or \
-         an owner with createrole); let nodes log in as a role of their own with `grant refundd_node to …` and no other rights \
-         than those, not as `{role}`"
+        "as the owner of the schema, run {script}the first time as a superuser, or an owner with createrole); let nodes log in as a role \
+         of their own with `grant refundd_node to …` and no other rights than those, not as `{role}`"
     );
     if excess.is_superuser {
         let found = format!("the role `{role}` is a superuser");
@@ -242,7 +249,8 @@ fn too_many(excess: &Excess) -> Option<Finding> {
         let found = format!("the role `{role}` owns the schema, or is a member of its owner");
         return Some(Finding::warning(RIGHTS, found, why, &way_out));
     }
-    let found = format!("the role `{role}` has rights that no node needs: {}", excess.rights.join(", "));
+    let rights = excess.rights.join(", ");
+    let found = format!("the role `{role}` has rights that no node of this version needs: {rights}");
     (!excess.rights.is_empty()).then(|| Finding::warning(RIGHTS, found, why, &way_out))
 }
 

@@ -111,6 +111,29 @@ async fn a_role_with_too_many_or_too_few_rights_is_named_with_each_of_them() {
     scratch.sql(&format!("drop role {role}")).await;
 }
 
+/// The node-role.sql of an older version takes rights away that the newer schema needs.
+#[tokio::test]
+async fn rights_on_a_newer_schema_are_not_to_be_taken_by_this_versions_script() {
+    let scratch = Scratch::new().await;
+    for newer in [
+        "create function refundd.from_the_future() returns int language sql security definer as 'select 1'",
+        "grant execute on function refundd.from_the_future to refundd_node",
+    ] {
+        scratch.sql(newer).await;
+    }
+    let way_out = || {
+        let (report, _) = examine(&config_of(&scratch.database_url));
+        is_found(&report, "warning", "postgres.rights", "execute on refundd.from_the_future");
+        finding(&report, "postgres.rights", "from_the_future")["way_out"].as_str().unwrap().to_owned()
+    };
+    assert!(way_out().contains("run config/node-role.sql"), "{}", way_out());
+    scratch
+        .sql("insert into refundd.migrations (version, description, success, checksum, execution_time) values (9999, 'from the future', true, '', 0)")
+        .await;
+    let way_out = way_out();
+    assert!(way_out.contains("not this version's node-role.sql"), "{way_out}");
+}
+
 #[tokio::test]
 async fn producers_that_no_binding_reaches_and_a_schema_open_to_all_are_found() {
     let scratch = Scratch::new().await;
