@@ -39,6 +39,12 @@ pub enum StoreError {
     /// A lock that a migration needs was not free in time.
     #[error("migrate the schema: {why}")]
     MigrationGotNoLock { why: String, source: sqlx::migrate::MigrateError },
+    /// A commit before the first release applied another text of this migration.
+    #[error(
+        "migrate the schema: a commit before the first release applied migration {version} with another text, and no upgrade from it is \
+         supported; \"Databases of earlier commits\" in docs/upgrading.md says how to go on"
+    )]
+    MigrationIsAnother { version: i64 },
     /// The schema could not be brought up to date.
     #[error("migrate the schema")]
     Migrate(#[source] sqlx::migrate::MigrateError),

@@ -1,4 +1,4 @@
-//! Names those that hold a lock for which a migration waited too long.
+//! Explains why a migration failed, and names those that hold a lock for which it waited too long.
 //!
 //! Postgres knows who blocks whom only while somebody waits. After the wait, this module names all that hold a lock on a table of the
 //! schema, or sqlx's own lock of migrations. It ends none of them.
@@ -40,6 +40,9 @@ const HOLDERS: &str = "
 
 /// The error of a migration. If a lock was not free in time, it names those that hold one now.
 pub(super) async fn explained(connection: &mut PgConnection, error: MigrateError) -> StoreError {
+    if let MigrateError::VersionMismatch(version) = error {
+        return StoreError::MigrationIsAnother { version };
+    }
     let source = refusal::readable_migration(error);
     if !is_no_lock(&source) {
         return StoreError::Migrate(source);

@@ -120,6 +120,20 @@ async fn a_migration_that_replaces_a_trigger_waits_for_a_vacuum_of_the_refunds_a
     assert!(owner.migrate().await.unwrap().is_enough());
 }
 
+/// Some migrations were edited before the first release.
+#[tokio::test]
+async fn a_migration_that_was_applied_with_another_text_is_named_with_the_way_on() {
+    let scratch = Scratch::new().await;
+    let last = scratch.store.schema().await.unwrap().known;
+    scratch.sql(&format!("delete from refundd.migrations where version = {last}")).await;
+    scratch.sql("update refundd.migrations set checksum = '' where version = 82").await;
+    let owner = Store::open(&scratch.owner_url, None, 1).unwrap();
+    let error = owner.migrate().await.unwrap_err().to_string();
+    assert!(error.contains("applied migration 82 with another text"), "{error}");
+    assert!(error.contains("docs/upgrading.md"), "{error}");
+    assert_eq!(scratch.store.schema().await.unwrap().missing, Some(last));
+}
+
 /// As Ctrl-C ends `refundd migrate`.
 #[tokio::test]
 async fn a_migration_whose_program_is_gone_ends_in_postgres_too() {
