@@ -97,8 +97,8 @@ pub(super) async fn wait_for_schema(store: &Store, waiting: &impl Fn()) -> anyho
                 if warned_at.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
                     warned_at = Some(Instant::now());
                     tracing::warn!(
-                        error = %chain(&error),
-                        "Postgres does not answer; waiting for it"
+                        error = %format_args!("failed to {}", chain(&error)),
+                        "Postgres cannot be used yet; trying again"
                     );
                 }
                 waiting();

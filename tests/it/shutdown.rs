@@ -170,7 +170,7 @@ async fn a_node_that_waits_for_postgres_can_be_stopped() {
         .spawn()
         .unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
-    assert!(lines.any(|line| line.unwrap().contains("waiting for it")));
+    assert!(lines.any(|line| line.unwrap().contains("Postgres cannot be used yet; trying again")));
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
 }

@@ -36,13 +36,13 @@ pub(super) async fn findings(
     let (tls, reached) = tokio::join!(tls::findings(config, &store, soon, now), store.reach());
     findings.extend(tls);
     if let Err(error) = reached {
-        findings.push(unreachable(&chain(&error).to_string()));
+        findings.push(unreachable(&format!("failed to {}", chain(&error))));
         return (findings, clock);
     }
     match store.takes_no_writes().await {
         Ok(None) => findings.push(Finding::ok(REACH, "Postgres answers and takes writes")),
         Ok(Some(why)) => findings.push(unreachable(why)),
-        Err(error) => findings.push(unreachable(&chain(&error).to_string())),
+        Err(error) => findings.push(unreachable(&format!("failed to {}", chain(&error)))),
     }
     // On the connection that is open now: the reading of the clock has no time for opening one in it.
     match store.checkup().await {

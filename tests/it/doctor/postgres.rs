@@ -52,7 +52,7 @@ async fn a_postgres_without_autovacuum_or_that_takes_no_writes_is_found() {
     is_found(&report, "warning", "postgres.rights", "not checked");
     postgres.kill_hard().await.unwrap();
     let (report, code) = examine(&config_of(&postgres.url("postgres")));
-    is_found(&report, "broken", "postgres.reach", "cannot be used");
+    is_found(&report, "broken", "postgres.reach", "cannot be used: failed to reach Postgres at");
     assert_eq!(code, 1);
 }
 

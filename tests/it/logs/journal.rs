@@ -29,7 +29,8 @@ async fn lines(scratch: &Scratch, is_named: bool) -> Vec<String> {
         .spawn()
         .unwrap();
     let text = |log: &Path| std::fs::read_to_string(log).unwrap();
-    until("it waits for Postgres", async || text(&log).contains("waiting for it")).await;
+    until("it waits for Postgres", async || text(&log).contains("Postgres cannot be used yet; trying again"))
+        .await;
     kill_process(Pid::from_child(&node), Signal::TERM).unwrap();
     assert!(node.wait().unwrap().success());
     text(&log).lines().map(str::to_owned).collect()
