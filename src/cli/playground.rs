@@ -6,6 +6,7 @@ mod demo;
 mod dev;
 mod pretend_bank;
 
+use std::net::{AddrParseError, SocketAddr};
 use std::process::ExitCode;
 
 #[derive(Debug, clap::Subcommand)]
@@ -24,4 +25,9 @@ pub(super) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::demo(args).await,
         Command::PretendBank(args) => pretend_bank::run(args).await,
     }
+}
+
+/// Reads an address from the command line.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|error: AddrParseError| format!("{error}; write one such as 127.0.0.1:8080"))
 }

@@ -1,11 +1,12 @@
 //! The addresses on which a node serves HTTP: one for callers and, where the configuration names it, one for health and
 //! metrics alone. Each has its own connections, so callers cannot keep a probe or a scraper out.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use futures_util::future::join_all;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
@@ -49,8 +50,14 @@ pub(super) struct Listeners {
 /// When an address is taken or does not belong to this host.
 pub(super) fn bind(http: &Http) -> anyhow::Result<Bound> {
     let bind = |key: &str, address: SocketAddr| {
-        let listener = server::listen(address)
-            .with_context(|| format!("[http] {key} = \"{address}\": failed to listen there"))?;
+        let listener = server::listen(address).map_err(|error| {
+            let way_out = if error.kind() == ErrorKind::AddrInUse {
+                "; another program listens there, perhaps another node: choose another port"
+            } else {
+                ""
+            };
+            anyhow!("[http] {key} = \"{address}\": failed to listen there: {error}{way_out}")
+        })?;
         let address = listener.local_addr().context("failed to read the address listened on")?;
         anyhow::Ok((listener, address))
     };

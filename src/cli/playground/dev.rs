@@ -1,20 +1,23 @@
 //! `refundd dev`: runs a node to develop against, with its own servers and its own pretend bank.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use playground::stage::Stage;
 
+use crate::http::server;
+
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Where the node's HTTP listens; port 0 takes any free one
-    #[arg(long, default_value = "127.0.0.1:8080")]
+    #[arg(long, default_value = "127.0.0.1:8080", value_parser = super::address)]
     listen: SocketAddr,
     /// Where the pretend bank listens; port 0 takes any free one
-    #[arg(long, default_value = "127.0.0.1:9000")]
+    #[arg(long, default_value = "127.0.0.1:9000", value_parser = super::address)]
     bank: SocketAddr,
 }
 
@@ -37,6 +40,7 @@ limits   = ["slow"]
 "#;
 
 pub(super) async fn dev(args: Args) -> anyhow::Result<ExitCode> {
+    are_free(&args)?;
     let mut ends = Ends::new()?;
     println!("Starting a private Postgres and Redis ...");
     let program = std::env::current_exe().context("failed to find this program")?;
@@ -100,6 +104,21 @@ The node reads a changed file after: kill -HUP {pid}",
     node.stop().await?;
     stage.strike().await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tries both addresses before anything starts. A node would name a key of its file, which the person never wrote.
+fn are_free(args: &Args) -> anyhow::Result<()> {
+    let mut tried = Vec::new();
+    for (option, address) in [("--listen", args.listen), ("--bank", args.bank)] {
+        match server::listen(address) {
+            Ok(listener) => tried.push(listener),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                bail!("{option} {address} is taken; choose another, such as {option} 127.0.0.1:0")
+            }
+            Err(error) => bail!("{option} {address}: failed to listen there: {error}"),
+        }
+    }
+    Ok(())
 }
 
 /// The signals that end the command. SIGHUP is one of them: a terminal that closes sends it, and without an end in

@@ -10,7 +10,7 @@ use playground::PretendBank;
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// Where it listens; POST /NAME/refunds pays, GET /ledger tells what arrived
-    #[arg(long, default_value = "127.0.0.1:9000")]
+    #[arg(long, default_value = "127.0.0.1:9000", value_parser = super::address)]
     listen: SocketAddr,
 }
 

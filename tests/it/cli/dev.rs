@@ -1,6 +1,7 @@
-//! `refundd dev`: its bank misbehaves as people order, and it leaves nothing behind.
+//! `refundd dev`: its bank misbehaves as people order, and it leaves nothing behind. And addresses that are taken.
 
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,6 +11,10 @@ use hyper::Request;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use rustix::process::{Pid, Signal, kill_process};
+
+use super::{file, refundd, text};
+use crate::dispatch::UNLIMITED;
+use crate::harness::Scratch;
 
 async fn put(address: &str, path: &str, body: &'static str) -> (u16, String) {
     let client = Client::builder(TokioExecutor::new()).build_http::<Full<bytes::Bytes>>();
@@ -60,4 +65,40 @@ async fn dev_shows_how_its_bank_misbehaves_and_ends_in_order_when_its_terminal_c
     let ended = tokio::time::timeout(Duration::from_mins(1), ended).await.unwrap().unwrap();
     assert!(ended.success(), "{ended:?}");
     assert!(!config.exists(), "{}", config.display());
+}
+
+#[test]
+fn dev_names_the_option_whose_address_is_taken_or_is_no_address() {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = other.local_addr().unwrap().to_string();
+    let is_taken =
+        |option: &str| format!("{option} {taken} is taken; choose another, such as {option} 127.0.0.1:0");
+    for (option, other_option, address, words) in [
+        ("--listen", "--bank", taken.as_str(), is_taken("--listen")),
+        ("--bank", "--listen", taken.as_str(), is_taken("--bank")),
+        ("--listen", "--bank", "foo", "such as 127.0.0.1:8080".to_owned()),
+    ] {
+        let dev = Command::new(env!("CARGO_BIN_EXE_refundd"))
+            .args(["dev", other_option, "127.0.0.1:0", option, address])
+            .env_remove("REFUNDD_CONFIG")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(!dev.status.success() && text(&dev).contains(&words), "{}", text(&dev));
+    }
+}
+
+#[tokio::test]
+async fn a_node_whose_address_is_taken_says_that_another_program_listens_there() {
+    let scratch = Scratch::new().await;
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("listen = \"{}\"", other.local_addr().unwrap());
+    let config = file(&scratch.file("a", UNLIMITED).replace("listen = \"127.0.0.1:0\"", &listen));
+    let output = refundd(config.path(), &["run"]);
+    let said = text(&output);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("another program listens there, perhaps another node: choose another port"),
+        "{said}"
+    );
 }
