@@ -89,10 +89,18 @@ impl<'a> Source<'a> {
     fn not_toml(&self, error: &Error) {
         let at = error.span().map_or(self.text.len(), |span| span.start);
         let (line, column) = self.place(at);
-        let seen = self.complaints.borrow().iter().any(|other| other.place.is_some_and(|p| p.0 == line));
-        if seen {
-            return; // later faults of a line mostly follow from its first
+        let table = self.headers().take_while(|(number, _)| *number <= line).last();
+        let table = table.filter(|_| error.message() == "duplicate key");
+        let is_seen = |number: usize| number == line || table.is_some_and(|(header, _)| number == header);
+        if self.complaints.borrow().iter().any(|other| other.place.is_some_and(|place| is_seen(place.0))) {
+            return; // later faults of a line, or keys of a table that stands twice, mostly follow from the first
         }
+        let requirement = match table {
+            Some((header, name)) if header == line && !name.starts_with("[[") => {
+                self.stands_twice(line, name)
+            }
+            _ => error.message().to_owned(),
+        };
         let text = self.text.lines().nth(line - 1).unwrap_or_default();
         let shown = mask::line(text);
         let quote = if shown == text {
@@ -102,7 +110,24 @@ impl<'a> Source<'a> {
         } else {
             shown // masking moved the fault to another column
         };
-        self.push(Some((line, column)), "not TOML".to_owned(), error.message().to_owned(), Some(quote));
+        self.push(Some((line, column)), "not TOML".to_owned(), requirement, Some(quote));
+    }
+
+    /// What to do about a second header of a table in this line.
+    fn stands_twice(&self, line: usize, name: &str) -> String {
+        let first = self.headers().find(|(number, other)| *number < line && *other == name);
+        let place = first.map_or_else(|| "elsewhere".to_owned(), |(number, _)| format!("in line {number}"));
+        let other_name = if name.contains('.') { ", or give this one another name" } else { "" };
+        format!("`{name}` stands {place} already; put its keys together there{other_name}")
+    }
+
+    /// The headers of tables, such as `[limit.acme]`, with the numbers of their lines.
+    fn headers(&self) -> impl Iterator<Item = (usize, &'a str)> {
+        (1..).zip(self.text.lines()).filter_map(|(number, line)| {
+            let header = line.split('#').next()?.trim();
+            let is_header = header.starts_with('[') && header.ends_with(']') && !header.contains('=');
+            is_header.then_some((number, header))
+        })
     }
 
     fn push(

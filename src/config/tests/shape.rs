@@ -66,6 +66,23 @@ fn bad_toml_is_quoted_with_a_caret() {
 }
 
 #[test]
+fn a_table_that_stands_twice_is_one_fault_that_names_the_first_place() {
+    let twice = "[limit.acme]\npermits = 1\nper = \"1s\"\n[node]\nname = \"a\"\n[limit.acme] # again\npermits = 2\nper = \"2s\"\n\
+        [node]\nname = \"b\"\n[channel.acme]\nlimits = []\nlimits = []\n";
+    insta::assert_snapshot!(only_complaints(parse(twice)), @r#"
+    r.toml:6:8: not TOML: `[limit.acme]` stands in line 1 already; put its keys together there, or give this one another name
+      6 | [limit.acme] # again
+        |        ^
+    r.toml:9:2: not TOML: `[node]` stands in line 4 already; put its keys together there
+      9 | [node]
+        |  ^
+    r.toml:13:1: not TOML: duplicate key
+      13 | limits = []
+         | ^
+    "#);
+}
+
+#[test]
 fn bad_toml_that_contains_a_password_is_quoted_without_it() {
     let text = "[postgres]\nurl = \"postgres://u:hunter2@db/p\n[redis]\nurl = redis://:hunter3@cache\n";
     let shown = only_complaints(parse(text));
