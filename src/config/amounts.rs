@@ -24,6 +24,7 @@ pub(super) fn read(
     empty: &str,
 ) -> AmountBounds {
     let source = section.source;
+    let complaints_before = source.complaint_count();
     let table = section.section(key);
     let mut bounds = std::collections::BTreeMap::new();
     for currency in table.names() {
@@ -34,7 +35,7 @@ pub(super) fn read(
         amount.require(source, sound, || requirement);
         bounds.insert(currency.to_owned(), amount.value);
     }
-    if section.has(key) && bounds.is_empty() {
+    if section.has(key) && bounds.is_empty() && source.complaint_count() == complaints_before {
         table.complain(empty);
     }
     AmountBounds(Arc::new(bounds))

@@ -229,6 +229,8 @@ fn bounds_of_amounts_name_currencies_and_positive_amounts() {
     ] {
         let complaint = acme(&folder, "https://b/", &format!("max_amount_minor = {table}")).unwrap_err();
         assert!(complaint.contains(requirement), "{table}: {complaint}");
+        let is_empty = complaint.contains("must name a currency");
+        assert_eq!(is_empty, table == "{}", "a table has one fault: {complaint}");
     }
 }
 
