@@ -45,6 +45,9 @@ pub(super) async fn check(args: &Args, config: &Config) -> anyhow::Result<ExitCo
             counted(config.channels.len() as u64, "channel"),
             counted(config.limits.len() as u64, "limit")
         );
+        if config.channels.is_empty() {
+            println!("Warning: no `[channel.NAME]`: a node with this file sends nothing.");
+        }
         let expiring = config.callers.warnings(jiff::Timestamp::now());
         for warning in expiring.into_iter().chain(warnings(config)) {
             println!("Warning: {warning}.");

@@ -172,3 +172,16 @@ async fn a_refund_is_shown_by_the_name_that_review_lists_and_another_version_is_
     assert!(said.contains("refund 1 is not at version 2: it is at version 3 now"), "{said}");
     assert_eq!(show("2@1").0, Some(1));
 }
+
+#[test]
+fn check_warns_of_a_file_without_a_channel() {
+    let servers = "[postgres]\nurl = \"postgres://localhost\"\n[redis]\nurl = \"redis://localhost\"\n";
+    let channel = "[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\n";
+    let warns = |lines: &str| {
+        let output = refundd(file(&format!("{servers}{lines}")).path(), &["check"]);
+        assert!(output.status.success(), "{}", text(&output));
+        text(&output).contains("Warning: no `[channel.NAME]`: a node with this file sends nothing.")
+    };
+    assert!(warns(""));
+    assert!(!warns(channel));
+}
