@@ -23,7 +23,7 @@ impl ClearText {
             (ClearText::ThisHostOnly, Some(host)) if !is_this_host(host) => {
                 let why = format!(
                     "they name the server `{host}` on another host, and anyone on the way could read and change what is \
-                     sent; use `rediss+sentinel://` or `rediss+cluster://`, or, if you trust every network on the way, set \
+                     sent; use `rediss+sentinel://` or `rediss-cluster://`, or, if you trust every network on the way, set \
                      `plain = \"accepted\"` in `[redis]`"
                 );
                 Err((ErrorKind::InvalidClientConfig, "sentinels or cluster in clear text", why).into())

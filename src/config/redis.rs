@@ -51,7 +51,7 @@ impl Redis {
         ],
         trouble: crate::bucket::trouble_of_address,
         unchecked_hosts: crate::bucket::unchecked_hosts,
-        way_out: "use TLS with a checked certificate: `rediss://`, `rediss+sentinel://` or `rediss+cluster://`",
+        way_out: "use TLS with a checked certificate: `rediss://`, `rediss+sentinel://` or `rediss-cluster://`",
     };
 
     /// Opens the buckets at this address. The first call connects.

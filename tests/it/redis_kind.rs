@@ -263,7 +263,7 @@ async fn a_node_on_another_host_that_a_cluster_names_is_not_reached_in_clear_tex
     let settings = names.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let cluster = RedisCluster::start(&RedisOptions { settings, ..RedisOptions::default() }).await.unwrap();
     let refused = first_call(&cluster.url(), ClearText::ThisHostOnly).await.unwrap_err();
-    for words in ["`elsewhere.invalid` on another host", "rediss+cluster://", "plain = \"accepted\""] {
+    for words in ["`elsewhere.invalid` on another host", "rediss-cluster://", "plain = \"accepted\""] {
         assert!(refused.contains(words) && !refused.contains("CHANGE-ME"), "{refused}");
     }
     cluster.stop().await.unwrap();

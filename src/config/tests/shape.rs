@@ -212,5 +212,5 @@ fn a_cluster_is_named_by_some_of_its_nodes() {
     assert!(of("rediss-cluster://app:hunter2@one,two:7001,[::1]:7002").is_ok());
     let shown = only_complaints(of("rediss+cluster://app:hunter2@one,two:x"));
     assert!(!shown.contains("hunter"), "{shown}");
-    insta::assert_snapshot!(shown, @r#"r.toml:4:7: field `redis.url` = "rediss+cluster://app:****@one,two:x": has a port that is no number from 1 to 65535; it must be written as redis+cluster://[user:password@]host[:6379],host[:6379],..."#);
+    insta::assert_snapshot!(shown, @r#"r.toml:4:7: field `redis.url` = "rediss+cluster://app:****@one,two:x": has a port that is no number from 1 to 65535; it must be written as redis-cluster://[user:password@]host[:6379],host[:6379],..."#);
 }

@@ -6,7 +6,7 @@ use redis::{ConnectionInfo, IntoConnectionInfo, RedisError};
 
 use crate::bucket::server::sentinel::{login_ends_at_its_at, with_port};
 
-const FORM: &str = "must be written as redis+cluster://[user:password@]host[:6379],host[:6379],...";
+const FORM: &str = "must be written as redis-cluster://[user:password@]host[:6379],host[:6379],...";
 const SCHEMES: [(&str, &str); 4] = [
     ("redis+cluster://", "redis"),
     ("redis-cluster://", "redis"),

@@ -52,7 +52,7 @@ fn postgres_on_another_host_needs_verify_full_or_a_word_of_the_operator() {
 #[test]
 fn redis_on_another_host_needs_tls_or_a_word_of_the_operator() {
     let of = |lines: &str| servers("url = \"postgres://localhost\"", lines);
-    insta::assert_snapshot!(only_complaints(of("url = \"redis://:hunter2@cache\"")), @r##"r.toml:4:7: field `redis.url` = "redis://:****@cache": leads to another host, `cache`, and anyone on the way could read and change what is sent; use TLS with a checked certificate: `rediss://`, `rediss+sentinel://` or `rediss+cluster://`, or, if you trust every network on the way, set `plain = "accepted"` in `[redis]`"##);
+    insta::assert_snapshot!(only_complaints(of("url = \"redis://:hunter2@cache\"")), @r##"r.toml:4:7: field `redis.url` = "redis://:****@cache": leads to another host, `cache`, and anyone on the way could read and change what is sent; use TLS with a checked certificate: `rediss://`, `rediss+sentinel://` or `rediss-cluster://`, or, if you trust every network on the way, set `plain = "accepted"` in `[redis]`"##);
     for (lines, sound) in [
         ("url = \"valkey://cache\"", false),
         ("url = \"rediss://cache/#insecure\"", false),
