@@ -37,7 +37,7 @@ set local search_path = pg_catalog, pg_temp;
 do $$
 declare
     -- The last migration that this script knows.
-    own constant bigint := 93;
+    own constant bigint := 94;
     applied bigint;
 begin
     if to_regclass('refundd.migrations') is null then

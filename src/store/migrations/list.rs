@@ -99,4 +99,5 @@ pub(super) const MIGRATIONS: &[(i64, &str, &str)] = migrations! {
     91 "0091_late_answers_name_their_channel",
     92 "0092_a_strict_gap_is_kept_by_the_ledger",
     93 "0093_counts_of_a_refund_rise_by_one",
+    94 "0094_texts_of_nodes_have_bounds",
 };

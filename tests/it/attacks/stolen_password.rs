@@ -124,6 +124,94 @@ async fn the_nodes_role_raises_counts_of_a_refund_by_one_at_a_time_and_writes_no
 }
 
 #[tokio::test]
+async fn the_nodes_role_stores_no_text_without_a_bound() {
+    let scratch = suspended().await;
+    scratch.insert("acme", "R-", 1).await;
+    let mut node = PgConnection::connect(&scratch.database_url).await.unwrap();
+    let long = "repeat('x', 20000000)";
+    let journal = "refund_id, channel, kind, number, lease_epoch, outcome";
+    let send = "1, 'acme', 'send', 1, 1, 'unknown'";
+    let attacks = [
+        ("channels", format!("update refundd.channels set paused_at = now(), paused_by = 'x', pause_reason = {long}")),
+        ("channels", format!("update refundd.channels set paused_at = now(), paused_by = {long}, pause_reason = 'x'")),
+        ("channels", format!("update refundd.channels set cool_until = now(), cool_reason = {long}")),
+        ("channels", format!("update refundd.channels set settings = to_jsonb({long})")),
+        ("channels", format!("update refundd.channels set endpoint = {long}")),
+        ("suspensions", format!("update refundd.suspensions set reason = {long} where source = 'credentials'")),
+        ("suspensions", format!("update refundd.suspensions set probe_by = {long} where source = 'breaker'")),
+        ("attempts", format!("insert into refundd.attempts ({journal}, node) values ({send}, {long})")),
+        ("attempts", format!("insert into refundd.attempts ({journal}, node, code) values ({send}, 'a', {long})")),
+        ("attempts", format!("insert into refundd.attempts ({journal}, node, permit) values ({send}, 'a', {long})")),
+        (
+            "permits",
+            format!(
+                "insert into refundd.permits (limit_name, window_start, ordinal, refund_id, node) values ('l', now(), 1, 1, {long})"
+            ),
+        ),
+        (
+            "limit_rules",
+            format!("insert into refundd.limit_rules (limit_name, rule, node) values ('l', to_jsonb({long}), 'a')"),
+        ),
+        ("limit_rules", format!("insert into refundd.limit_rules (limit_name, rule, node) values ('l', '{{}}', {long})")),
+        (
+            "second_person",
+            format!("insert into refundd.second_person (above, node) values ('{{\"EUR\": 1}}', {long})"),
+        ),
+        (
+            "addresses",
+            format!(
+                "insert into refundd.addresses (channel, endpoint, inquiry, published_by) values ('acme', 'https://a', '', {long})"
+            ),
+        ),
+        (
+            "clock_steps",
+            format!(
+                "insert into refundd.clock_steps (step, step_by, before, node, witness) values (1, '1 second', now(), {long}, 'redis')"
+            ),
+        ),
+        (
+            "nodes",
+            format!("insert into refundd.nodes (node, version, channels, config_digest) values ('a', '1', array[{long}], '')"),
+        ),
+        ("feed", format!("select refundd.deliver({long}, '1 minute', null)")),
+    ]
+    .map(|(table, statement)| (statement, format!("{table}_texts_are_bounded")));
+    let attacks: Vec<_> = attacks
+        .iter()
+        .map(|(statement, constraint)| (statement.as_str(), "23514", constraint.as_str()))
+        .collect();
+    are_refused(&mut node, &attacks).await;
+    let cancel = format!("select refundd.cancel(array[1::bigint], null, 'x', {long}, null, false)");
+    are_refused(&mut node, &[(cancel.as_str(), "23514", "attempts_texts_are_bounded")]).await;
+    let move_it = format!("select refundd.move(array[1::bigint], 'acme', 'acme', {long}, 'ann')");
+    are_refused(&mut node, &[(move_it.as_str(), "22023", "a reason that is too long")]).await;
+    // What a function writes for a node is cut.
+    let reached = format!("select refundd.note_reach('acme', {long}, null)");
+    let elsewhere = format!("select refundd.note_reach({long}, 'a#1', {long})");
+    let leased = format!(
+        "update refundd.refunds set state = 'sending', attempts = 1, lease_epoch = 1, lease_until = now(), lease_node = {long}"
+    );
+    for statement in [reached, elsewhere, leased] {
+        node.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
+    }
+    let longest = "select max(greatest(length(channel), length(who), length(reason))) from refundd.events";
+    assert_eq!(scratch.number(&format!("select ({longest})::bigint")).await, 500);
+    assert_eq!(scratch.number("select length(lease_node)::bigint from refundd.refunds").await, 500);
+    // Texts from before the constraints, which a read does not bring to a node.
+    scratch
+        .sql(&format!(
+            "do $$ begin
+                 alter table refundd.suspensions drop constraint suspensions_texts_are_bounded;
+                 update refundd.suspensions set reason = {long}, who = {long};
+             end $$"
+        ))
+        .await;
+    let suspensions = scratch.store.suspensions().await.unwrap().suspensions;
+    assert_eq!(suspensions.len(), 3);
+    assert!(suspensions.iter().all(|s| s.reason.len() == 2000 && s.who.len() == 500));
+}
+
+#[tokio::test]
 async fn a_forged_step_of_the_clock_is_bounded_and_the_owner_makes_it_count_for_nothing() {
     let scratch = Scratch::new().await;
     let mut node = PgConnection::connect(&scratch.database_url).await.unwrap();
