@@ -154,6 +154,15 @@ pub struct Refund {
     pub settled_at: Option<Timestamp>,
 }
 
+impl Refund {
+    /// The refund for somebody who does not have its present channel: without what only its bank and the people of the
+    /// channel know.
+    #[must_use]
+    pub fn for_another_channel(self) -> Refund {
+        Refund { request_id: RequestId::HIDDEN, uncertain_since: None, reason: None, bank_ref: None, ..self }
+    }
+}
+
 /// The body of the request to a channel. The fields and their order are the contract with the bank.
 #[derive(Debug, Serialize)]
 pub struct BankBody<'a> {

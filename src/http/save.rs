@@ -59,7 +59,7 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
             let place = place.map_err(|_| Problem::internal())?;
             Ok((StatusCode::CREATED, [(LOCATION, place)], Json(refund)).into_response())
         }
-        Saved::Same(refund) => Ok(Json(refund).into_response()),
+        Saved::Same(refund) => Ok(repeated(refund, &who)),
         Saved::Conflict { id, channel: saved_in, differs } => {
             let (id, why) = conflict(&who, id, &saved_in, &differs);
             let detail = format!("refund_ref `{refund_ref}` {why}");
@@ -82,6 +82,12 @@ pub(super) async fn one(State(api): State<Api>, who: Who, request: Request) -> R
     }
 }
 
+/// The answer to a repeat. Somebody may have moved the refund to a channel that the caller does not have.
+fn repeated(refund: Refund, who: &Who) -> Response {
+    let refund = if who.has_channel(&refund.channel) { refund } else { refund.for_another_channel() };
+    Json(refund).into_response()
+}
+
 /// The saved refund, if the refused one repeats it: the rules are stricter since. A caller that is refused might refund in
 /// another way. Otherwise the problem.
 async fn repeat_or(
@@ -93,7 +99,7 @@ async fn repeat_or(
     let refused: Vec<_> =
         refused.into_iter().filter(|refund| who.has_channel(refund.channel.as_str())).collect();
     match saved_before(api, who, refused).await?.pop() {
-        Some((_, refund)) => Ok(Json(refund).into_response()),
+        Some((_, refund)) => Ok(repeated(refund, who)),
         None => Err(problem),
     }
 }

@@ -43,6 +43,11 @@ impl fmt::Display for ProposalId {
 #[serde(transparent)]
 pub struct RequestId(pub Uuid);
 
+impl RequestId {
+    /// Stands in an answer for a key that is not shown. No refund has it.
+    pub const HIDDEN: RequestId = RequestId(Uuid::nil());
+}
+
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

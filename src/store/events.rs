@@ -158,7 +158,12 @@ pub struct EventPage {
 const EVENTS: Statement = statement!(
     "
     select e.event_id, (extract(epoch from e.at) * 1000000)::bigint as at_us, e.kind, e.channel, e.limit_name, e.refund_id,
-           e.who, e.before::text as before, e.after::text as after, e.reason
+           e.who, e.reason,
+           -- The key that a moved refund has, or had, in another channel is for those who have that channel.
+           (case when e.kind in ('moved_out', 'moved_in') and e.before ->> 'channel' <> all(:channels::text[])
+                 then e.before - 'request_id' else e.before end)::text as before,
+           (case when e.kind in ('moved_out', 'moved_in') and e.after ->> 'channel' <> all(:channels::text[])
+                 then e.after - 'request_id' else e.after end)::text as after
       from refundd.events e
      where (:channel::text is null or e.channel = any(array[:channel, '*']))
        and (:channels::text[] is null or e.channel = any(:channels::text[] || array['*']))

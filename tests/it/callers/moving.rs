@@ -5,6 +5,7 @@ use refundd::store::{Decided, Decision};
 use serde_json::{Value, json};
 
 use super::{CallerTables, TWO_CHANNELS, get, post};
+use crate::harness::node::refund;
 use crate::harness::{Scratch, TestNode, until};
 
 /// The refs with this result, and why they stay.
@@ -148,6 +149,47 @@ async fn the_new_channel_shows_no_message_and_no_permit_of_the_bank_before_the_m
     let lines = get(&node, &new, "/v1/refunds/1/attempts").await.json()["attempts"].clone();
     assert_eq!((&lines[0]["message"], &lines[0]["permit"]), (&Value::Null, &Value::Null), "{lines}");
     assert_eq!(lines.as_array().map(Vec::len), Some(3), "the line is there, and both of the move: {lines}");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_repeated_save_and_the_events_show_no_key_and_no_reason_of_a_channel_that_the_caller_does_not_have()
+{
+    let scratch = Scratch::new().await;
+    let mut callers = CallerTables::new();
+    let both = callers
+        .caller("both", "may = [\"look\", \"enqueue\", \"operate\"]\nchannels = [\"acme\", \"other\"]");
+    let old = callers.caller("old", "may = [\"look\", \"enqueue\"]\nchannels = [\"acme\"]");
+    let node = callers.node(&scratch).await;
+    let order = refund("R-1", "acme");
+    let first = post(&node, &old, "/v1/refunds", &order).await.json()["request_id"].clone();
+    let to_other = json!({ "to": "other", "refund_refs": ["R-1"], "reason": "its bank is away" });
+    let moved = post(&node, &both, "/v1/channels/acme/move", &to_other).await.json();
+    assert_eq!(moved["moved"], 1, "{moved}");
+    for statement in [
+        "alter table refundd.refunds disable trigger user",
+        "update refundd.refunds set state = 'review', bank_ref = 'B-1', uncertain_at = now()",
+        "alter table refundd.refunds enable trigger user",
+    ] {
+        scratch.sql(statement).await;
+    }
+    let second = &moved["results"][0]["request_id"];
+    let hidden = json!("00000000-0000-0000-0000-000000000000");
+    for (token, key, sees) in [(&both, second, true), (&old, &hidden, false)] {
+        let again = post(&node, token, "/v1/refunds", &order).await;
+        assert_eq!(again.status, 200, "{again:?}");
+        let again = again.json();
+        assert_eq!((&again["channel"], &again["request_id"]), (&json!("other"), key), "{again}");
+        for field in ["reason", "bank_ref", "uncertain_since"] {
+            assert_eq!(again.get(field).is_some(), sees, "{field}: {again}");
+        }
+        let events = get(&node, token, "/v1/events?refund_id=1").await.json();
+        let out =
+            events["events"].as_array().unwrap().iter().find(|event| event["kind"] == "moved_out").unwrap();
+        assert_eq!(out["before"]["request_id"], first, "{out}");
+        assert_eq!(out["after"]["channel"], "other", "{out}");
+        assert_eq!(out["after"].get("request_id"), Some(second).filter(|_| sees), "{out}");
+    }
     node.stop().await;
 }
 
