@@ -14,7 +14,10 @@ said=$(psql --no-psqlrc --quiet --file "${CONFIG:-/config}/node-role.sql" 2>&1) 
         ;;
 esac
 [ -z "$said" ] || echo "$said"
-psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --set password="$NODE_PASSWORD" <<'SQL'
+# Every user of the host reads the command line of psql, and only its own user the environment.
+: "$NODE_PASSWORD"
+psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 <<'SQL'
+\set password `printf '%s' "$NODE_PASSWORD"`
 select not exists (select from pg_catalog.pg_roles where rolname = 'refundd_app') as missing \gset
 \if :missing
 create role refundd_app login in role refundd_node;

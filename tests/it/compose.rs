@@ -1,5 +1,6 @@
 //! docker-compose.yml as far as it can be tried without containers: its text, and its scripts with real servers.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -129,7 +130,6 @@ fn every_image_from_elsewhere_is_pinned_by_its_digest() {
 
 #[test]
 fn passwords_are_made_once_and_only_their_owner_may_read_them() {
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("config/compose");
     std::fs::create_dir_all(&place).unwrap();
@@ -146,6 +146,22 @@ fn passwords_are_made_once_and_only_their_owner_may_read_them() {
     assert!(passwords.iter().all(|p| p.len() == 48 && p.bytes().all(|b| b.is_ascii_hexdigit())), "{made}");
     let mode = std::fs::metadata(folder.path().join(".env")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn no_password_of_the_containers_stands_on_a_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let psql = folder.path().join("psql");
+    std::fs::write(&psql, "#!/bin/sh\necho \"psql $*\"\n").unwrap();
+    std::fs::set_permissions(&psql, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, variable) in [("roles.sh", "NODE_PASSWORD"), ("owner.sh", "OWNER_PASSWORD")] {
+        let mut made = script(name);
+        with_path(&mut made, folder.path());
+        let made = made.env(variable, "a-secret").output().unwrap();
+        let said = String::from_utf8_lossy(&[made.stdout, made.stderr].concat()).into_owned();
+        assert!(made.status.success() && said.contains("ON_ERROR_STOP=1"), "{name}: {said}");
+        assert!(!said.contains("a-secret"), "{name}: {said}");
+    }
 }
 
 #[tokio::test]
