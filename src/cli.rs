@@ -217,6 +217,9 @@ pub fn main() -> ExitCode {
 }
 
 async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    if cli.command.reads_no_file().is_none() {
+        run::hide_memory()?;
+    }
     let file = cli.config.config;
     let load = || load(file.as_ref());
     // What people need at night needs no more of the file than this.

@@ -29,7 +29,6 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(args: Args, file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
-    hide_memory()?;
     raise_file_limit();
     let config = super::load(file.as_ref())?;
     let logs = logs::init(config.log.format, &config.log.level)?;
@@ -192,7 +191,7 @@ impl Reader {
 
 /// From now on, only root may read this process's memory and environment, and a crash leaves no core file: all of them
 /// have the secrets.
-fn hide_memory() -> anyhow::Result<()> {
+pub(super) fn hide_memory() -> anyhow::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
