@@ -62,6 +62,11 @@ impl Proved {
         }
     }
 
+    /// Whether the limit held, and parts of the period could not be proven.
+    fn is_held_in_part(&self) -> bool {
+        self.verdict() == Verdict::Kept && !self.scope.unproven.is_empty()
+    }
+
     /// Permits for refunds under which the journal has no first byte.
     fn unused(&self) -> u64 {
         let JournalCheck { first_bytes, unknown, again, .. } = self.journal_check;

@@ -213,6 +213,7 @@ pub fn json(period: Period, all: &[Proved]) -> Value {
         "from": time(period.from_us),
         "to": time(period.to_us),
         "verdict": verdict.as_str(),
+        "held_in_part": all.iter().filter(|proved| proved.is_held_in_part()).count(),
         "limits": all.iter().map(one).collect::<Vec<_>>(),
     })
 }

@@ -123,11 +123,19 @@ async fn all_limits_are_proven_at_once_with_a_line_for_each_and_their_sum() {
     let said = prove(&scratch, &["--all"]);
     let page = text(&said);
     assert_eq!(said.status.code(), Some(0), "{page}");
-    for words in ["held       acme ", "held       other ", "2 limits: 2 held, 0 broken, 0 unproven"] {
+    let in_part = "2 limits: 2 held (2 only in part), 0 broken, 0 unproven; ";
+    for words in ["held       acme ", "held       other ", in_part, " in the proven time\n"] {
         assert!(page.contains(words), "`{words}` is missing: {page}");
     }
+    // Most of the hour is before the first rule.
+    let from = page.lines().next().and_then(|line| line.strip_prefix("From ")?.split(' ').next()).unwrap();
+    let unproven: Vec<&str> =
+        page.lines().filter(|line| line.contains(&format!("; unproven {from} to "))).collect();
+    assert_eq!(unproven.len(), 2, "{page}");
+    assert!(unproven.iter().all(|line| line.ends_with(": no node had written down a rule yet")), "{page}");
     let listed = json(&prove(&scratch, &["--all", "--json"]));
     assert_eq!(listed["limits"].as_array().map(Vec::len), Some(2), "{listed}");
+    assert_eq!((&listed["verdict"], &listed["held_in_part"]), (&"held".into(), &2.into()), "{listed}");
     scratch
         .sql(
             "insert into refundd.permits (limit_name, window_start, ordinal, caller, node)
@@ -137,7 +145,10 @@ async fn all_limits_are_proven_at_once_with_a_line_for_each_and_their_sum() {
     let broken = prove(&scratch, &["--all"]);
     assert_eq!(broken.status.code(), Some(1), "{}", text(&broken));
     let page = text(&broken);
-    assert!(page.contains("broken     other ") && page.contains("1 held, 1 broken"), "{page}");
+    assert!(
+        page.contains("broken     other ") && page.contains("1 held (1 only in part), 1 broken"),
+        "{page}"
+    );
 }
 
 /// Writes sends without a permit of their own into the journal of a limit that two nodes kept: `prove` finds each.

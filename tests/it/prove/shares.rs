@@ -25,7 +25,9 @@ async fn a_limit_that_nodes_count_by_shares_is_proven_with_all_its_shares() {
     assert_eq!(names, ["acme.share1", "acme.share2"], "{page}");
     assert_eq!(whole["shares"], serde_json::json!(names));
     let all = prove(&scratch, &["--all"]);
-    let words = format!("3 limits: 3 held, 0 broken, 0 unproven; {spent} permits spent");
+    let words = format!(
+        "3 limits: 3 held (3 only in part), 0 broken, 0 unproven; {spent} permits spent in the proven time"
+    );
     assert!(text(&all).contains(&words), "each permit is summed once: {}", text(&all));
 }
 
