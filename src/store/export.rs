@@ -6,7 +6,9 @@
 //! can write a line of the period any more ([`Store::journal_is_whole_before`]).
 //!
 //! Each page has a snapshot of its own: one transaction for all pages would keep Postgres from removing dead rows for as long as the
-//! output lasts. All pages ignore lines that are dated after a time before which the journal is whole, so they see one journal.
+//! output lasts. All pages ignore lines that are dated after a time before which the journal is whole, so they see one journal. Only
+//! the state of a refund, and whether it was sent again later, are those of the page's own snapshot. Such a send moves the money to
+//! another period, and takes it from no other line.
 
 use std::time::{Duration, Instant};
 
@@ -131,7 +133,6 @@ const SENT: Statement = statement!(
                         when count(*) > 0 then 'later' end
               from refundd.attempts b
              where b.refund_id = a.refund_id and b.channel = a.channel and (b.lease_epoch, b.id) > (a.lease_epoch, a.id) and b.kind = 'send'
-               and b.finished_at < timestamptz 'epoch' + :whole_us * interval '1 microsecond'
                and (b.started_at is not null or b.outcome <> 'not_executed')
                and not (b.code is not distinct from 'lease_lapsed'
                         and exists (select from refundd.attempts c
@@ -236,8 +237,8 @@ impl Store {
 
     /// Calls `see` with the sends of a channel that ended in the period, from its beginning up to and without its end, in
     /// the order of the journal. `see` gets one page at a time, and how much of the journal was read in percent; it stops
-    /// the reading by answering false. The journal must be whole before `whole_us`, which is not before the end of the period: lines
-    /// that are dated later are not looked at.
+    /// the reading by answering false. The journal must be whole before `whole_us`, which is not before the end of the period: a line
+    /// that is dated later takes the place of no lapsed lease. It only says that a refund was sent again later.
     pub async fn each_page_of_sent(
         &self,
         channel: &str,

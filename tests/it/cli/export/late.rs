@@ -214,5 +214,31 @@ async fn a_line_that_comes_between_two_pages_takes_no_refund_out_of_the_sums() {
         true
     };
     scratch.store.each_page_of_sent("acme", period, now, see).await.unwrap();
-    assert_eq!((pages, sends), (2, vec![(1, SentAgain::InThePeriod), (2, SentAgain::No)]));
+    // The next period has the node's own line, and the money with it.
+    assert_eq!((pages, sends), (2, vec![(1, SentAgain::InThePeriod), (2, SentAgain::Later)]));
+}
+
+/// As an export of a past period does not wait for what is written just now.
+#[tokio::test]
+async fn a_send_that_is_too_new_to_be_waited_for_takes_the_money_to_its_own_period() {
+    let scratch = Scratch::with_refunds(1).await;
+    let unknown = Line::new(1, "a#1", 80, "unknown");
+    Line { moved_to: Some("unknown"), ..unknown }.write(&scratch).await;
+    let succeeded = Line::new(2, "a#1", 10, "succeeded");
+    Line { moved_to: Some("succeeded"), ..succeeded }.write(&scratch).await;
+    succeeds(&scratch, 1, 2, "R2").await;
+    let now = scratch.store.now().await.unwrap().as_microsecond();
+    let ago = |minutes: i64| now - minutes * 60_000_000;
+    for (period, whole_us, expected) in [
+        (Period { from_us: ago(90), to_us: ago(60) }, ago(30), SentAgain::Later),
+        (Period { from_us: ago(60), to_us: now }, now, SentAgain::No),
+    ] {
+        let mut sends = Vec::new();
+        let see = |lines: &[SentLine], _: i64| {
+            sends.extend(lines.iter().map(|line| line.again));
+            true
+        };
+        scratch.store.each_page_of_sent("acme", period, whole_us, see).await.unwrap();
+        assert_eq!(sends, [expected], "{period:?}");
+    }
 }
