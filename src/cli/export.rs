@@ -31,7 +31,8 @@ cancelled it while it was ready; or refundd, because its deadline passed. It is 
 ended. `bank_ref` is the bank's reference of the refund now, the same on all its lines. A refund that is on another channel now has \
 neither `bank_ref` nor `request_id` here, and the sums count it apart: ask this bank about its sends. Sums count each refund once, and \
 stand on standard error: what the bank said, what a person decided, what was cancelled, what is still open, and what was \
-sent again after the period, or before it if the line of a send came late. The sums of that other period have the money. A refund that the \
+sent again after the period, or counted before it: the line of a send came late, or the send provably executed nothing, \
+such as a 429, and an earlier one may have. The sums of that other period have the money. A refund that the \
 bank's late answer contradicts is counted once more: it may be paid twice, or not at all. All its lines have \
 yes in `contradicted`, and `refundd log --kind late_answer_differs` says how.
 

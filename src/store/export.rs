@@ -51,12 +51,12 @@ pub struct SentLine {
     pub is_contradicted: bool,
 }
 
-/// Whether the refund was sent again after a send, and when the journal dates the later send.
+/// Whether another send counts the money of a send's refund, and when the journal dates that send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SentAgain {
     No,
     InThePeriod,
-    /// Before the period: the line of this send came late.
+    /// Before the period: the line of this send came late, or it provably executed nothing.
     Before,
     Later,
 }
@@ -112,6 +112,7 @@ const RANGE: &str = "
 // is left out once the node's own line about the same send is there, also where the sends after a send are looked at. Two claims may
 // have one epoch, so the process must be the same, too: a lapsed lease names process/claim, and the node's own line its process.
 // Lines are written late, so the epoch says which send is the later one, and the id only between two claims with one epoch.
+// The last send counts the money. But a send that provably executed nothing counts it only where all of them did not.
 // A fail-over may lose a claim, and then the refund moves: sends to two banks have one epoch, and each bank may have paid. So only
 // lines of one channel are compared.
 const SENT: Statement = statement!(
@@ -126,20 +127,24 @@ const SENT: Statement = statement!(
              order by b.id desc limit 1) as moved_by,
            exists (select from refundd.events e
                     where e.refund_id = a.refund_id and e.kind = 'late_answer_differs') as is_contradicted,
-           (select case when bool_or(b.finished_at >= timestamptz 'epoch' + :from_us * interval '1 microsecond'
-                                     and b.finished_at < timestamptz 'epoch' + :to_us * interval '1 microsecond') then 'here'
-                        when (array_agg(b.finished_at < timestamptz 'epoch' + :from_us * interval '1 microsecond'
-                                        order by b.lease_epoch desc, b.id desc))[1] then 'before'
-                        when count(*) > 0 then 'later' end
-              from refundd.attempts b
-             where b.refund_id = a.refund_id and b.channel = a.channel and (b.lease_epoch, b.id) > (a.lease_epoch, a.id) and b.kind = 'send'
-               and (b.started_at is not null or b.outcome <> 'not_executed')
-               and not (b.code is not distinct from 'lease_lapsed'
-                        and exists (select from refundd.attempts c
-                                     where c.refund_id = b.refund_id and c.channel = b.channel and c.lease_epoch = b.lease_epoch and c.kind = 'send'
-                                       and starts_with(b.node || '/', c.node || '/')
-                                       and c.finished_at < timestamptz 'epoch' + :whole_us * interval '1 microsecond'
-                                       and c.code is distinct from 'lease_lapsed'))) as sent_again
+           (select case when s.is_here then 'here'
+                        when s.counted_at < timestamptz 'epoch' + :from_us * interval '1 microsecond' then 'before'
+                        when s.counted_at >= timestamptz 'epoch' + :to_us * interval '1 microsecond' then 'later' end
+              from (select bool_or(b.finished_at >= timestamptz 'epoch' + :from_us * interval '1 microsecond'
+                                   and b.finished_at < timestamptz 'epoch' + :to_us * interval '1 microsecond'
+                                   and (o.own_at is null or o.own_at >= timestamptz 'epoch' + :whole_us * interval '1 microsecond')
+                                   and (b.outcome <> 'not_executed', b.lease_epoch, b.id)
+                                       > (a.outcome <> 'not_executed', a.lease_epoch, a.id)) as is_here,
+                           (array_agg(b.finished_at order by (b.outcome <> 'not_executed') desc, b.lease_epoch desc, b.id desc)
+                              filter (where o.own_at is null))[1] as counted_at
+                      from refundd.attempts b
+                           cross join lateral (select min(c.finished_at) as own_at from refundd.attempts c
+                                                where b.code = 'lease_lapsed' and c.refund_id = b.refund_id and c.channel = b.channel
+                                                  and c.lease_epoch = b.lease_epoch and c.kind = 'send'
+                                                  and starts_with(b.node || '/', c.node || '/')
+                                                  and c.code is distinct from 'lease_lapsed') o
+                     where b.refund_id = a.refund_id and b.channel = a.channel and b.kind = 'send'
+                       and (b.started_at is not null or b.outcome <> 'not_executed')) s) as sent_again
       from refundd.attempts a join refundd.refunds r on r.id = a.refund_id
      where a.id > :after_id and a.id <= :to_id and a.channel = :channel and a.kind = 'send'
        and (a.started_at is not null or a.outcome <> 'not_executed')

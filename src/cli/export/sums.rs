@@ -15,7 +15,7 @@ struct Sum {
     refunds: BTreeMap<(Option<EndedBy>, State), (u64, i128)>,
     /// The refunds that were sent again after the period, and their sum. The later period has their states.
     later: (u64, i128),
-    /// The same of those that were sent again before the period: the lines of earlier sends came late.
+    /// The same of those that an earlier period counts: the lines of their sends came late, or these provably executed nothing.
     before: (u64, i128),
     /// The refunds that are on another channel now, and their sum. What became of them there is not this bank's word.
     elsewhere: (u64, i128),
@@ -85,7 +85,7 @@ pub(super) fn shown_sums(sums: &Sums) -> String {
         }
         for (words, (count, amount), where_to_look) in [
             ("sent again after this period", later, ""),
-            ("sent again before this period, and counted there", before, ""),
+            ("sent before this period, and counted there", before, ""),
             (
                 "the refund is on another channel now",
                 elsewhere,

@@ -2,6 +2,7 @@
 
 mod cancelled;
 mod late;
+mod once;
 mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -88,7 +88,7 @@ async fn the_money_is_in_the_period_of_the_last_send_also_when_the_line_of_an_ea
     let config = file(&scratch.file("a", UNLIMITED));
     for (period, there, not_there) in [
         (EARLIER, "succeeded now", "sent again"),
-        (&["--from", "1h"], "sent again before this period, and counted there", "succeeded now"),
+        (&["--from", "1h"], "sent before this period, and counted there", "succeeded now"),
         (&["--from", "90m"], "succeeded now", "sent again"),
     ] {
         let (rows, said) = export(config.path(), period);
@@ -216,6 +216,28 @@ async fn a_line_that_comes_between_two_pages_takes_no_refund_out_of_the_sums() {
     scratch.store.each_page_of_sent("acme", period, now, see).await.unwrap();
     // The next period has the node's own line, and the money with it.
     assert_eq!((pages, sends), (2, vec![(1, SentAgain::InThePeriod), (2, SentAgain::Later)]));
+}
+
+/// The bank paid at the first send and said 500. It refused the resend with a 429, and its statement has the first day.
+#[tokio::test]
+async fn a_resend_that_provably_executed_nothing_leaves_the_money_in_the_period_of_the_send_before() {
+    let scratch = Scratch::with_refunds(1).await;
+    let unknown = Line::new(1, "a#1", 80, "unknown");
+    Line { moved_to: Some("unknown"), ..unknown }.write(&scratch).await;
+    let not_executed = Line::new(2, "a#1", 10, "not_executed");
+    Line { moved_to: Some("unknown"), ..not_executed }.write(&scratch).await;
+    succeeds(&scratch, 1, 2, "R1").await;
+    let amount = both_units(amount(&scratch, 1).await, "EUR");
+    let config = file(&scratch.file("a", UNLIMITED));
+    for (period, there, not_there) in [
+        (EARLIER, "succeeded now", "this period"),
+        (&["--from", "1h"], "sent before this period, and counted there", "succeeded now"),
+        (&["--from", "90m"], "succeeded now", "this period"),
+    ] {
+        let (_, said) = export(config.path(), period);
+        assert!(said.contains(&format!("{there}: 1 refund, {amount}\n")), "{period:?}: {said}");
+        assert!(!said.contains(not_there), "{period:?}: {said}");
+    }
 }
 
 /// As an export of a past period does not wait for what is written just now.
