@@ -281,3 +281,17 @@ fn a_permit_of_an_inquiry_that_lapses_among_inquiries_that_are_made_wakes_nobody
     assert!(!finds(Some(3), 3, 5), "six permits were used");
     assert!(finds(Some(2), 2, 5));
 }
+
+#[test]
+fn a_slow_channel_whose_refunds_are_all_rejected_rings_unless_it_is_suspended() {
+    // One in five minutes, for two hours.
+    let history = |more: &str| {
+        let page = |nth: usize| {
+            format!("refundd_attempts_total{{channel=\"acme\",outcome=\"rejected\"}} {}\n{more}", nth / 20)
+        };
+        (0..=480).map(|nth| scrape(&page(nth))).collect::<Vec<_>>()
+    };
+    assert!(holds("RefunddBankRejectsAll", history("")));
+    let suspended = "refundd_channel_suspended{channel=\"acme\",by=\"breaker\"} 1";
+    assert!(!holds("RefunddBankRejectsAll", history(suspended)), "another rule says so");
+}

@@ -35,6 +35,20 @@ async fn a_bank_that_never_answers_and_no_breaker() {
     node.stop().await;
 }
 
+#[tokio::test]
+async fn a_bank_that_rejects_every_refund_and_no_breaker() {
+    let scratch = Scratch::new().await;
+    let (node, mut watch) = healthy(&scratch, LIMITED).await;
+    scratch.bank.then("acme", Step::rejects());
+    scratch.insert("acme", "R-", 25).await;
+    watch.fires("RefunddBankRejectsAll").await;
+    health_says(&node, 200, "\"ready\"").await;
+    scratch.bank.then("acme", Step::pays());
+    scratch.insert("acme", "T-", 1).await;
+    watch.ends("RefunddBankRejectsAll").await;
+    node.stop().await;
+}
+
 /// The bank accepts connections and requests, and answers none of them. While no send has ended yet, no other alarm knows this.
 #[tokio::test]
 async fn a_bank_that_hangs_keeps_all_slots() {
