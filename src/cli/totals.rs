@@ -47,11 +47,13 @@ impl Totals {
 
     /// Each currency with its number of refunds and their sum.
     pub(super) fn parts(&self) -> Vec<String> {
-        let part = |(currency, (count, sum)): (&String, &(u64, i128))| {
-            format!("{currency}: {}, {}", counted(*count, "refund"), in_both_units(*sum, currency))
-        };
-        self.by_currency.iter().map(part).collect()
+        self.by_currency.iter().map(|(currency, (count, sum))| part(currency, *count, *sum)).collect()
     }
+}
+
+/// The number of refunds of one currency, and their sum.
+pub(super) fn part(currency: &str, refunds: u64, sum: i128) -> String {
+    format!("{currency}: {}, {}", counted(refunds, "refund"), in_both_units(sum, currency))
 }
 
 /// A line for each currency.
@@ -135,7 +137,7 @@ impl ExpectedTotals {
             found.by_currency.iter().filter(|(name, _)| !self.sums.contains_key(*name))
         {
             differences.push(format!(
-                "{place} has {} of {sum} {currency} in minor units, and no {currency} is expected",
+                "{place} has {sum} {currency} in minor units, of {}, and no {currency} is expected",
                 counted(*count, "refund")
             ));
         }
@@ -168,7 +170,7 @@ mod tests {
                 "the file has 3 refunds, and 4 are expected",
                 "the file has 2000 EUR in minor units, and 2100 are expected: -100",
                 "the file has 0 USD in minor units, and 5 are expected: -5",
-                "the file has 1 refund of 90 JPY in minor units, and no JPY is expected",
+                "the file has 90 JPY in minor units, of 1 refund, and no JPY is expected",
             ]
         );
     }

@@ -12,9 +12,9 @@ use anyhow::{Context, bail};
 use super::{BulkWork, Manner, Words};
 use crate::bulk::AT_ONCE;
 use crate::cli::progress::ProgressDisplay;
-use crate::cli::totals::{ExpectedTotals, Totals};
+use crate::cli::totals::{ExpectedTotals, Totals, part};
+use crate::refund::RefundId;
 use crate::refund::text::{counted, shown};
-use crate::refund::{RefundId, in_both_units};
 use crate::store::{Stays, WaitingSum};
 
 /// How many refunds of a channel that stay are named.
@@ -116,8 +116,7 @@ impl BulkWork<'_> {
                     format!("{}: {}", if sum.refunds == 1 { "stays" } else { "stay" }, self.because(why))
                 }
             };
-            let refunds = counted(sum.refunds, "refund");
-            println!("{}: {refunds} of {} {does}", sum.currency, in_both_units(sum.sum, &sum.currency));
+            println!("{} in all, {does}", part(&sum.currency, sum.refunds, sum.sum));
         }
         goes
     }

@@ -50,7 +50,7 @@ async fn what_comes_while_a_person_reads_stays(command: &[&str], done: &str, wen
     for words in [
         &format!("1 refund of these sums was not {done}"),
         "1 of them still waits",
-        "EUR: 1101 refunds of 715651 in minor units = 7,156.51 EUR can be",
+        "EUR: 1101 refunds, 715651 in minor units = 7,156.51 EUR in all, can be",
         &format!("1100 {done}"),
         "EUR: 1100 refunds, 715550 in minor units = 7,155.50 EUR",
         "2 refunds of channel acme can still be",

@@ -161,8 +161,8 @@ async fn a_channels_backlog_is_cancelled_only_by_somebody_who_says_so() {
     let run = |args: &[&str]| refundd(config.path(), &[&["cancel", "--channel", "acme"], args].concat());
     let dry = run(&["--dry-run"]);
     for words in [
-        "EUR: 4 refunds of 410 in minor units = 4.10 EUR would be cancelled",
-        "EUR: 1 refund of 105 in minor units = 1.05 EUR stays: sent before",
+        "EUR: 4 refunds, 410 in minor units = 4.10 EUR in all, would be cancelled",
+        "EUR: 1 refund, 105 in minor units = 1.05 EUR in all, stays: sent before",
     ] {
         assert!(dry.status.success() && text(&dry).contains(words), "{words}: {}", text(&dry));
     }

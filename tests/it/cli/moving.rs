@@ -89,10 +89,10 @@ async fn a_whole_channel_moves_only_when_somebody_says_so_and_as_far_as_there_is
     let run = |args: &[&str]| refundd(config.path(), &[&TO_GLOBEX[..], args].concat());
     let dry = run(&["--dry-run"]);
     for words in [
-        "EUR: 3 refunds of 306 in minor units = 3.06 EUR would be moved",
-        "EUR: 1 refund of 104 in minor units = 1.04 EUR stays: above what channel `globex` takes (max_amount_minor)",
-        "EUR: 1 refund of 105 in minor units = 1.05 EUR stays: sent before",
-        "EUR: 1 refund of 108 in minor units = 1.08 EUR stays: past the deadline",
+        "EUR: 3 refunds, 306 in minor units = 3.06 EUR in all, would be moved",
+        "EUR: 1 refund, 104 in minor units = 1.04 EUR in all, stays: above what channel `globex` takes (max_amount_minor)",
+        "EUR: 1 refund, 105 in minor units = 1.05 EUR in all, stays: sent before",
+        "EUR: 1 refund, 108 in minor units = 1.08 EUR in all, stays: past the deadline",
         "R-6: it is sending",
         "R-7: it is in review",
     ] {
