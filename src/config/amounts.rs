@@ -9,7 +9,7 @@ use super::section::Section;
 
 /// `max_amount_minor`: the highest amount of one refund.
 pub(super) fn read_most(section: &Section<'_>) -> AmountBounds {
-    let requirement = "must be at least 1, in minor units: 5000 EUR are 500000";
+    let requirement = "must be at least 1, in minor units: 500000 is 5000.00 EUR";
     let empty = "must name a currency and its highest amount in minor units, such as { EUR = 500000 }";
     read(section, "max_amount_minor", 1..=i64::MAX, requirement, empty)
 }

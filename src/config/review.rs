@@ -16,7 +16,7 @@ const MOST: i64 = 999_999_999_999_999_999;
 /// Reads the section: the highest amount that one person decides, for each currency.
 pub(super) fn read(section: &Section<'_>) -> AmountBounds {
     section.keys(KEYS, &[]);
-    let requirement = "must lie between 0 and 999999999999999999, in minor units: 1000 EUR are 100000; 0 asks for a second person always";
+    let requirement = "must lie between 0 and 999999999999999999, in minor units: 100000 is 1000.00 EUR; 0 asks for a second person always";
     let empty = "must name a currency and the highest amount that one person decides, in minor units, such as { EUR = 100000 }";
     amounts::read(section, "second_person_above", 0..=MOST, requirement, empty)
 }

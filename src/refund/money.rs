@@ -7,7 +7,7 @@ use std::sync::Arc;
 use iso_currency::Currency;
 use serde::Serialize;
 
-/// Minor units of one currency: 1250 EUR are 12.50 euros.
+/// Minor units of one currency: 1250 is 12.50 euros with `EUR`, and 1250 yen with `JPY`.
 ///
 /// As JSON it is the two fields `amount_minor` and `currency` of the object around it (`#[serde(flatten)]`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -76,7 +76,7 @@ fn names_certificates_rates_and_amounts_of_callers_have_bounds() {
     r.toml:19:7: field `caller.4111111111111111.per` = "2h": must lie between "10ms" and "1h"
     r.toml:20:9: section `[caller.b]`: has only one of `requests` and `per`; a rate needs both, or leave both out for no bound
     r.toml:21:15: field `caller.b.certificate` = "X": is the certificate of caller `4111111111111111`, too; each caller needs its own
-    r.toml:27:28: field `caller.c.max_amount_minor.EUR` = 0: must be at least 1, in minor units: 5000 EUR are 500000
+    r.toml:27:28: field `caller.c.max_amount_minor.EUR` = 0: must be at least 1, in minor units: 500000 is 5000.00 EUR
     r.toml:27:38: field `caller.c.max_amount_minor.EURO` = 5: is for a currency of ISO 4217, such as EUR
     r.toml:27:47: field `caller.c.max_amount_minor.XXX` = 1: is for a currency of ISO 4217, such as EUR
     r.toml:31:1: section `[caller.d.max_amount_minor]`: must name a currency and its highest amount in minor units, such as { EUR = 500000 }

@@ -11,9 +11,9 @@ fn amounts_that_one_person_decides_have_currencies_and_bounds() {
     insta::assert_snapshot!(complaints(
         "[review]\nsecond_person_above = { EUR = -1, EURO = 5, USD = 1000000000000000000, JPY = \"5\" }\nsecond_person = true\n"
     ), @r#"
-    r.toml:6:31: field `review.second_person_above.EUR` = -1: must lie between 0 and 999999999999999999, in minor units: 1000 EUR are 100000; 0 asks for a second person always
+    r.toml:6:31: field `review.second_person_above.EUR` = -1: must lie between 0 and 999999999999999999, in minor units: 100000 is 1000.00 EUR; 0 asks for a second person always
     r.toml:6:42: field `review.second_person_above.EURO` = 5: is for a currency of ISO 4217, such as EUR
-    r.toml:6:51: field `review.second_person_above.USD` = 1000000000000000000: must lie between 0 and 999999999999999999, in minor units: 1000 EUR are 100000; 0 asks for a second person always
+    r.toml:6:51: field `review.second_person_above.USD` = 1000000000000000000: must lie between 0 and 999999999999999999, in minor units: 100000 is 1000.00 EUR; 0 asks for a second person always
     r.toml:6:78: field `review.second_person_above.JPY` = "5": must be a whole number, not text
     r.toml:7:1: field `review.second_person`: unknown key; known here: `second_person_above`
     "#);
