@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::config::Config;
 use crate::refund::draft::{Draft, RefusedDraft, card_numbers_refused, no_such_channel};
 use crate::refund::text::{counted, shown};
-use crate::refund::{ChannelName, Refund};
+use crate::refund::{ChannelName, Refund, State};
 use crate::store::Saved;
 use crate::unambiguous::{Unambiguous, why_unread};
 
@@ -132,5 +132,11 @@ pub(super) async fn enqueue(args: Args, config: &Config) -> anyhow::Result<ExitC
 }
 
 fn say_already_saved(saved: &Refund) {
-    println!("Already saved as refund {}, which is {} now.", saved.id, saved.state);
+    let Refund { id, state, .. } = saved;
+    match state {
+        State::Cancelled | State::Failed => {
+            println!("Already saved as refund {id}, which is {state}: it is not sent again.");
+        }
+        _ => println!("Already saved as refund {id}, which is {state} now."),
+    }
 }

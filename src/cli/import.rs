@@ -3,6 +3,7 @@
 //! The command does not stop at a wrong line, and undoes nothing. A dry run saves nothing. With control totals, every line
 //! is foreseen, as in a dry run, before anything is saved.
 
+mod dead;
 mod deciding;
 mod reading;
 mod repeats;
@@ -54,7 +55,8 @@ and, if wanted, payload (JSON), due_at, deadline_at. An empty cell is a field le
 line, as HTTP takes it.
 
 Standard error shows the problems of wrong lines in the order of the file, each with its number; all other lines are \
-saved. The whole file may be imported again: refunds that are saved are not saved twice.
+saved. The whole file may be imported again: refunds that are saved are not saved twice. A refund that was saved before and is \
+cancelled or failed is not sent again. The last line counts these, and names the first five.
 
 A dry run and --expect print control totals: the number and the sum of each currency, of the accepted lines alone. A line \
 below them has those of the refused lines.
@@ -177,7 +179,7 @@ async fn rehearse(
 }
 
 fn print(import: &Import<'_>, with_totals: bool) {
-    println!("{}", import.tally());
+    println!("{}{}", import.tally(), import.dead.words());
     if let Some(totals) = import.control_totals().filter(|_| with_totals) {
         println!("{totals}");
     }

@@ -12,7 +12,7 @@ use super::differences::Differences;
 use super::look::{read_refund, refund_columns};
 use super::named::{Statement, bind, column, statement};
 use super::{Doing, Store, StoreError};
-use crate::refund::{AmountBounds, CardFields, Money, NewRefund, Payload, Refund, RefundId};
+use crate::refund::{AmountBounds, CardFields, Money, NewRefund, Payload, Refund, RefundId, State};
 
 /// The result of one refund of a save.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub enum Saved {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SaveResult {
     New,
-    Same,
+    Same { state: State },
     Conflict { id: RefundId, differs: Differences },
     NoSuchChannel,
     Full { max_backlog: i64 },
@@ -50,7 +50,7 @@ impl Saved {
     pub fn result(&self) -> SaveResult {
         match self {
             Saved::Created(_) => SaveResult::New,
-            Saved::Same(_) => SaveResult::Same,
+            Saved::Same(refund) => SaveResult::Same { state: refund.state },
             Saved::Conflict { id, differs, .. } => SaveResult::Conflict { id: *id, differs: differs.clone() },
             Saved::NoSuchChannel => SaveResult::NoSuchChannel,
             Saved::Full { max_backlog } => SaveResult::Full { max_backlog: *max_backlog },

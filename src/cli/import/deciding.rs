@@ -4,7 +4,7 @@
 //! "refused" may pay it in another way.
 
 use super::rows::RefusedLine;
-use crate::refund::NewRefund;
+use crate::refund::{NewRefund, State};
 use crate::store::{NotSaved, SaveResult, Store, StoreError};
 
 /// How often the lines of one commit are saved together while another transaction holds some of them. After that, those are set
@@ -30,8 +30,8 @@ pub(super) struct DoubtfulLine {
     pub refund: NewRefund,
     /// All problems of the line.
     pub wrong: Vec<String>,
-    /// An earlier call saved the refund with the same content.
-    pub is_saved: bool,
+    /// The state of the refund, if an earlier call saved it with the same content.
+    pub saved: Option<State>,
 }
 
 impl DoubtfulLine {
@@ -40,7 +40,7 @@ impl DoubtfulLine {
         match refused {
             RefusedLine { wrong, readable: None } => Err(wrong),
             RefusedLine { wrong, readable: Some(refund) } => {
-                Ok(DoubtfulLine { line, lines, refund: *refund, wrong, is_saved: false })
+                Ok(DoubtfulLine { line, lines, refund: *refund, wrong, saved: None })
             }
         }
     }
@@ -89,8 +89,8 @@ async fn look_up(store: &Store, doubtful: &mut [DoubtfulLine]) -> Result<(), Sto
         return Ok(());
     }
     let refunds: Vec<NewRefund> = doubtful.iter().map(|line| line.refund.clone()).collect();
-    for (place, _) in store.saved_before(&refunds).await? {
-        doubtful[place].is_saved = true;
+    for (place, saved) in store.saved_before(&refunds).await? {
+        doubtful[place].saved = Some(saved.state);
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use tokio::task::JoinHandle;
 
 use super::COMMITS_AT_ONCE;
+use super::dead::DeadRepeats;
 use super::deciding::{self, CommitLines, DecidedLines, DoubtfulLine, LineResults};
 use super::reading::Reading;
 use super::repeats::Repeats;
@@ -26,6 +27,7 @@ pub(super) struct Import<'a> {
     all_new: bool,
     pub saved: u64,
     already_saved: u64,
+    pub dead: DeadRepeats,
     pub refused: u64,
     /// The lines of commits that failed, as the answer to a commit may be lost, and the lines that another transaction held, as it
     /// may save them.
@@ -64,6 +66,7 @@ impl<'a> Import<'a> {
             all_new: true,
             saved: 0,
             already_saved: 0,
+            dead: DeadRepeats::default(),
             refused: 0,
             unsure: 0,
             totals: Totals::default(),
@@ -146,8 +149,9 @@ impl<'a> Import<'a> {
                 return Err(error);
             }
         };
-        for DoubtfulLine { line, lines, refund, wrong, is_saved } in doubtful {
-            if is_saved {
+        for DoubtfulLine { line, lines, refund, wrong, saved } in doubtful {
+            if let Some(state) = saved {
+                self.dead.note(line, refund.refund_ref.as_str(), state);
                 self.totals.add(&refund.money);
                 self.already_saved += 1;
                 self.accepted.add(&refund.money);
@@ -190,7 +194,8 @@ impl<'a> Import<'a> {
                         refund.refund_ref
                     ),
                 },
-                Ok(SaveResult::Same) => {
+                Ok(SaveResult::Same { state }) => {
+                    self.dead.note(line, refund.refund_ref.as_str(), state);
                     self.already_saved += 1;
                     self.accepted.add(&refund.money);
                     continue;
@@ -224,7 +229,7 @@ impl<'a> Import<'a> {
         let (name, channel) = (&refund.refund_ref, refund.channel.as_str());
         match result {
             // Neither is a refusal.
-            SaveResult::New | SaveResult::Same => String::new(),
+            SaveResult::New | SaveResult::Same { .. } => String::new(),
             SaveResult::Conflict { id, differs } => {
                 format!("refund_ref `{name}` is already refund {id}, with other content: {differs}")
             }

@@ -31,6 +31,40 @@ async fn refuse(scratch: &Scratch, refund_ref: &str, code: &str) {
         .await;
 }
 
+/// A person who reads "saved before" takes such a refund for paid.
+#[tokio::test]
+async fn a_repeat_of_a_refund_that_is_not_sent_again_is_named() {
+    let scratch = Scratch::new().await;
+    scratch.publish("acme").await;
+    let config = file(&scratch.file("a", UNLIMITED));
+    let strict = file(&scratch.file("a", &format!("{UNLIMITED}max_amount_minor = {{ EUR = 4 }}\n")));
+    let csv = csv_of(&lines_to(4));
+    let path = csv.path().to_str().unwrap();
+    let first = refundd(config.path(), &["import", path]);
+    assert_eq!(String::from_utf8_lossy(&first.stdout), "3 saved, 0 were saved before, 0 refused\n");
+    let cancelled = refundd(config.path(), &["cancel", "N-3", "--reason", "paid in cash"]);
+    assert!(cancelled.status.success(), "{}", text(&cancelled));
+
+    let dead =
+        "; 1 of those saved before is cancelled or failed, and is not sent again: line 3 (N-3, cancelled)\n";
+    let saved = format!("0 saved, 3 were saved before, 0 refused{dead}");
+    let would =
+        format!("0 would be saved, 3 were saved before, 0 would be refused; nothing was changed{dead}");
+    for (config, args, says) in [
+        (&config, &["import", path][..], &saved),
+        (&config, &["import", path, "--dry-run"], &would),
+        // Its lines are looked up, because today's rules refuse them.
+        (&strict, &["import", path], &saved),
+    ] {
+        let again = refundd(config.path(), args);
+        assert!(again.status.success() && text(&again).starts_with(says), "{}", text(&again));
+    }
+    let enqueue = "enqueue --refund-ref N-3 --channel acme --payment-ref P-3 --amount-minor 5 --currency EUR";
+    let again = refundd(config.path(), &arguments(enqueue));
+    let says = "Already saved as refund 2, which is cancelled: it is not sent again.\n";
+    assert!(again.status.success() && text(&again).contains(says), "{}", text(&again));
+}
+
 /// An operator who reads "refused" pays these lines in another way.
 #[tokio::test]
 async fn a_line_that_is_saved_is_not_refused_after_the_rules_became_stricter() {
