@@ -6,6 +6,7 @@
 
 mod judge;
 mod ledger;
+mod pauses;
 mod scripts;
 mod share;
 mod world;

@@ -60,15 +60,18 @@ function paced.align(rule, at)
     return at + (rule.spacing - at % rule.spacing) % rule.spacing
 end
 
--- Takes over the ledger's count. The permits in it count as if they had been paced.
+-- Takes over the ledger's count. The permits in it count as if they had been paced. Permits of a higher rate would fill slots for long.
+-- But a slot that opens `span` after the last of them shares no span with any of them.
 function paced.recall(limit, rule, now, ledger)
-    local free, span = 0, rule.per + rule.lateness
+    local free, last, span = 0, 0, rule.per + rule.lateness
     for _, spent in ipairs(ledger.history) do
         if spent.at > now - span - rule.lateness then -- the next slot may have opened already
+            last = math.max(last, spent.at)
             free = math.max(free, spent.at) + spent.count * rule.spacing
         end
     end
-    local slot = math.max(0, math.min(free - rule.spacing, now + ledger.tolerance + FUTURE + span))
+    local slot = math.max(0, math.min(free, last + span) - rule.spacing)
+    slot = math.min(slot, now + ledger.tolerance + FUTURE + span)
     redis.call("HSET", limit.key, "owed", whole(slot))
     local kept = natural(redis.call("HGET", limit.key, "slot"))
     if kept and kept <= now + ledger.tolerance + rule.spacing then
