@@ -79,7 +79,7 @@ fn acquiring() -> impl Strategy<Value = Step> {
 }
 
 fn losing() -> impl Strategy<Value = Step> {
-    let losses = [Loss::Flushed, Loss::Restarted, Loss::Both, Loss::Restored, Loss::Restored];
+    let losses = [Loss::Flushed, Loss::Restarted, Loss::Both, Loss::Restored, Loss::Restored, Loss::Evicted];
     prop_oneof![2 => prop::sample::select(losses.to_vec()).prop_map(Step::Lose), 1 => Just(Step::Save)]
 }
 

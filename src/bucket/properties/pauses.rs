@@ -1,10 +1,10 @@
-//! How long a limit grants nothing after a reload.
+//! How soon a limit goes on after a reload, and after the loss of one of its keys.
 
 use proptest::prelude::TestCaseError;
 
 use super::judge;
 use super::scripts::micros;
-use super::world::World;
+use super::world::{Loss, World};
 use crate::limiter::Rule;
 
 fn rule(algorithm: &str, permits: u32) -> Rule {
@@ -60,4 +60,20 @@ fn a_reload_to_a_slower_paced_limit_waits_for_one_span_and_not_for_each_old_perm
         let longest = span + new.spacing_us().cast_signed() + 400_000 + windows * 1_000_000;
         assert!(pause <= longest, "{pause} us from {old} to {new}");
     }
+}
+
+#[test]
+fn a_sliding_log_that_lost_its_log_alone_goes_on_at_its_rate() {
+    let rule = rule("sliding_log", 40);
+    let span = micros(rule.per + rule.lateness);
+    let mut world = World::new(&[vec![rule]], 50_000, [0; 4]);
+    take_for(&mut world, 2 * span).unwrap();
+    world.wait(2 * span);
+    let before = world.taken;
+    world.lose(Loss::Evicted);
+    take_for(&mut world, span).unwrap();
+    assert!(world.taken - before >= 30, "{} permits in a span without old ones", world.taken - before);
+    world.lose(Loss::Evicted);
+    take_for(&mut world, 3 * span).unwrap();
+    judge::judge(&world).unwrap();
 }

@@ -26,6 +26,8 @@ pub(super) enum Loss {
     Both,
     /// Redis was started from an old snapshot.
     Restored,
+    /// Redis evicted the second key of each limit, and kept the first one.
+    Evicted,
     /// Another server took over, with a clock that differs by `clock` us from real time. It has all keys, or with
     /// `behind` only those of the old snapshot.
     TakenOver {
@@ -167,6 +169,11 @@ impl World {
         }
         if matches!(loss, Loss::Restarted | Loss::Both) {
             self.memory.new_server_id();
+        }
+        if matches!(loss, Loss::Evicted) {
+            for limit in &self.limits {
+                self.memory.run("redis.call('DEL', KEYS[2])", &limit.keys, &[]).unwrap();
+            }
         }
     }
 

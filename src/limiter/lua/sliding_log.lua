@@ -17,18 +17,23 @@ function sliding_log.at_a_visit(rule)
     return rule.permits
 end
 
+-- A total as a member of the log. Redis orders entries of one moment as text, so all members are equally long.
+local function padded(total)
+    return string.format("%016.0f", total)
+end
+
+-- While a permit counts, the newest entry of the log has the newest total. If not, the log was lost without the hash, or forged:
+-- then each permit since the last save would count as new.
 function sliding_log.load(limit, rule, now, tolerance)
     local kept = redis.call("HMGET", limit.key, "total", "gone", "last")
     local total, gone, last = natural(kept[1]), natural(kept[2]), natural(kept[3])
     if not total or not gone or not last or gone > total or last > now + tolerance + FUTURE then
         return nil
     end
+    if total > gone and redis.call("ZREVRANGEBYSCORE", limit.log, "+inf", "-inf", "LIMIT", 0, 1)[1] ~= padded(total) then
+        return nil
+    end
     return {log = limit.log, total = total, gone = gone, last = last, fresh = {}}
-end
-
--- A total as a member of the log. Redis orders entries of one moment as text, so all members are equally long.
-local function padded(total)
-    return string.format("%016.0f", total)
 end
 
 -- The running total of the newest entry at or before a moment.
