@@ -224,6 +224,7 @@ impl Config {
             format!("no channel names limit `{limit}`, so it slows no refund; only `acquire` counts by it")
         }));
         warnings.extend(limit::warnings(&self.limits, self.redis.clock_tolerance, &self.callers));
+        warnings.extend(limit::uneven_aheads(&self.channels));
         warnings.extend(review::warnings(&self.callers, self.channels.keys()));
         warnings.extend(self.recovery.warning().filter(|_| self.counts_spans()));
         warnings.extend(self.channels.values().filter_map(|channel| breaker::warning(channel)));

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use crate::caller::Callers;
 use crate::caller::scope::CallerScope;
+use crate::channel::Channel;
 use crate::limiter::{Algorithm, Limit, Placement, Rule};
-use crate::refund::id::LimitName;
+use crate::refund::id::{ChannelName, LimitName};
 
 use super::duration::{is_whole_microseconds, say};
 use super::field::Field;
@@ -198,6 +199,42 @@ pub(super) fn warnings(
         }
     }
     warnings
+}
+
+/// How early the sends or the inquiries of a channel get permits: by the least `ahead` of their limits.
+struct Reach<'a> {
+    kind: &'static str,
+    channel: &'a ChannelName,
+    least: &'a Limit,
+}
+
+/// Of two channels that share a limit in full use, the one that gets permits earlier takes each permit before the other one may.
+pub(super) fn uneven_aheads(channels: &BTreeMap<ChannelName, Arc<Channel>>) -> Vec<String> {
+    let mut reaches: BTreeMap<&LimitName, Vec<Reach<'_>>> = BTreeMap::new();
+    for channel in channels.values() {
+        let of_inquiries = channel.inquiry.as_ref().and_then(|inquiry| inquiry.limits.as_deref());
+        for (kind, limits) in [("", Some(channel.limits.as_slice())), ("the inquiries of ", of_inquiries)] {
+            let limits = limits.unwrap_or_default();
+            let Some(least) = limits.iter().min_by_key(|limit| limit.ahead) else { continue };
+            for limit in limits {
+                let reach = Reach { kind, channel: &channel.name, least };
+                reaches.entry(&limit.name).or_default().push(reach);
+            }
+        }
+    }
+    let warning = |(shared, reaches): (&LimitName, Vec<Reach<'_>>)| {
+        let late = reaches.iter().min_by_key(|reach| reach.least.ahead)?;
+        let early = reaches.iter().max_by_key(|reach| reach.least.ahead)?;
+        let (short, long) = (say(late.least.ahead), say(early.least.ahead));
+        (late.least.ahead < early.least.ahead).then(|| {
+            format!(
+                "{}channel `{}` may stand still while {}channel `{}` uses up limit `{shared}`, which both have: its permits are granted \
+                 {short} ahead at most, by limit `{}`, and those of the other {long} ahead, by limit `{}`; set the `ahead` of `{shared}` to {short}",
+                late.kind, late.channel, early.kind, early.channel, late.least.name, early.least.name
+            )
+        })
+    };
+    reaches.into_iter().filter_map(warning).collect()
 }
 
 /// A limit for the configuration's digest and for people.

@@ -156,6 +156,30 @@ fn an_ahead_beyond_the_tolerance_of_clocks_is_warned_of() {
 }
 
 #[test]
+fn channels_that_share_a_limit_and_get_its_permits_by_another_ahead_are_warned_of() {
+    let warnings = |bank: &str, spread: &str, of_slow: &str| {
+        let config = with(&format!(
+            "[limit.bank]\npermits = 100\nper = \"1s\"\n{bank}\n[limit.spread]\npermits = 9\nper = \"40ms\"\nlateness = \"10ms\"\n{spread}\n\
+             [channel.acme]\nendpoint = \"http://localhost/\"\nlimits = [\"bank\"]\n\
+             [channel.slow]\nendpoint = \"http://localhost/\"\nlimits = [{of_slow}]\n"
+        ));
+        config.warnings()
+    };
+    let uneven = warnings("", "", "\"bank\", \"spread\"");
+    assert_eq!(
+        uneven,
+        [
+            "channel `slow` may stand still while channel `acme` uses up limit `bank`, which both have: its permits are granted 20ms \
+             ahead at most, by limit `spread`, and those of the other 50ms ahead, by limit `bank`; set the `ahead` of `bank` to 20ms"
+        ]
+    );
+    assert_eq!(warnings("ahead = \"20ms\"", "", "\"bank\", \"spread\""), Vec::<String>::new());
+    assert_eq!(warnings("", "", "\"spread\""), Vec::<String>::new());
+    let least = warnings("ahead = \"20ms\"", "ahead = \"5ms\"", "\"bank\", \"spread\"");
+    assert!(least.len() == 1 && least[0].ends_with("set the `ahead` of `bank` to 5ms"), "{least:?}");
+}
+
+#[test]
 fn many_days_of_permits_are_warned_of_where_claims_lock_them_all() {
     let warnings = |keep: &str, algorithm: &str, adaptive: bool| {
         let config = with(&format!(
