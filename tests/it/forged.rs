@@ -4,6 +4,7 @@ mod liar;
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use playground::Forger;
 use playground::judge::JudgedSpan;
 use playground::rule::{TestAlgorithm, TestRule};
@@ -43,7 +44,7 @@ async fn forger(scratch: &Scratch) -> Forger {
 
 #[tokio::test]
 async fn a_forged_count_raises_no_limit() {
-    for (rule, most) in rules() {
+    join_all(rules().into_iter().map(async |(rule, most)| {
         let scratch = Scratch::new().await;
         let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
         let mut forger = forger(&scratch).await;
@@ -55,12 +56,13 @@ async fn a_forged_count_raises_no_limit() {
         let goes_on = scratch.bank.until(Duration::from_mins(1), |l| l.all().len() >= before + 4).await;
         assert!(goes_on, "{rule}: nothing goes after the forger has left");
         node.stop().await;
-    }
+    }))
+    .await;
 }
 
 #[tokio::test]
 async fn a_forged_rule_raises_no_limit_and_is_deleted() {
-    for (rule, most) in rules() {
+    join_all(rules().into_iter().map(async |(rule, most)| {
         for forged in ["fixed_window", "sliding_log"] {
             let scratch = Scratch::new().await;
             let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
@@ -78,12 +80,13 @@ async fn a_forged_rule_raises_no_limit_and_is_deleted() {
             assert!(goes_on, "{rule}: nothing goes after the rule {forged} was forged");
             node.stop().await;
         }
-    }
+    }))
+    .await;
 }
 
 #[tokio::test]
 async fn garbage_in_a_limits_hash_stops_nothing() {
-    for (rule, _) in rules() {
+    join_all(rules().into_iter().map(async |(rule, _)| {
         let scratch = Scratch::new().await;
         let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
         let mut forger = forger(&scratch).await;
@@ -98,7 +101,8 @@ async fn garbage_in_a_limits_hash_stops_nothing() {
             assert!(goes_on, "{rule}: nothing goes after `{garbage}`");
         }
         node.stop().await;
-    }
+    }))
+    .await;
 }
 
 /// Numbers that no script takes for true, or that are as far ahead as a number can be.
@@ -106,7 +110,7 @@ async fn garbage_in_a_limits_hash_stops_nothing() {
 async fn numbers_far_ahead_stop_nothing() {
     const TOO_FAR: &str = "9007199254740992"; // 2^53
     const FURTHEST: &str = "9007199254740991";
-    for (rule, _) in rules() {
+    join_all(rules().into_iter().map(async |(rule, _)| {
         let scratch = Scratch::new().await;
         let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
         let mut limit = forger(&scratch).await;
@@ -130,7 +134,8 @@ async fn numbers_far_ahead_stop_nothing() {
             assert!(goes_on, "{rule}: nothing goes after {fields:?} = {number}");
         }
         node.stop().await;
-    }
+    }))
+    .await;
 }
 
 /// The steps of the clock move the grid of slots, and a last slot of 0 says that none was granted. So Redis grants a slot at any moment.
@@ -168,7 +173,7 @@ async fn a_forged_grid_of_slots_closes_no_strict_gap() {
 async fn replies_that_name_permits_wrongly_raise_no_limit() {
     // Hours away from each other, and within the difference that clocks may have.
     for (step_us, steps) in [(3_600_000_000, 1_000), (1_100_000, 7)] {
-        for (rule, most) in rules() {
+        join_all(rules().into_iter().map(async |(rule, most)| {
             let scratch = Scratch::new().await;
             let server = SERVERS.redis.socket();
             let socket = server.with_file_name(format!("{}.sock", scratch.name));
@@ -186,6 +191,7 @@ async fn replies_that_name_permits_wrongly_raise_no_limit() {
             let goes_on = scratch.bank.until(Duration::from_mins(1), |l| l.all().len() >= before + 4).await;
             assert!(goes_on, "{rule}: nothing goes after the lies have ended");
             node.stop().await;
-        }
+        }))
+        .await;
     }
 }
