@@ -75,7 +75,9 @@ async fn the_bank_is_sent_the_contract_and_nothing_else() {
 #[tokio::test]
 async fn each_answer_moves_the_refund_where_the_table_says() {
     for secure in [false, true] {
-        for (step, state) in [
+        let scratch = Scratch::over(secure).await;
+        let mut cases = Vec::new();
+        for (nth, (step, state)) in [
             (Step::pays(), State::Succeeded),
             (Step::pending(), State::Accepted),
             (Step::rejects(), State::Failed),
@@ -87,15 +89,33 @@ async fn each_answer_moves_the_refund_where_the_table_says() {
             (Step::garbage(), State::Review),
             (Step::pays().cut_after(20), State::Review),
             (Step::redirects("http://127.0.0.1:9/"), State::Review),
-        ] {
-            let scratch = Scratch::over(secure).await;
-            scratch.bank.then("acme", step.clone());
-            let node = TestNode::start(&scratch, "a", &impatient()).await;
-            scratch.insert("acme", "R-", 1).await;
-            ends_as(&scratch, state, 1).await;
-            assert_eq!(scratch.bank.look(|l| l.all().len()), 1, "sent once: {step:?}");
-            node.stop().await;
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let refund_ref = format!("R-{}", nth + 1);
+            scratch.bank.next_for("acme", &refund_ref, [step.clone()]);
+            cases.push((refund_ref, step, state));
         }
+        let node = TestNode::start(&scratch, "a", &impatient()).await;
+        scratch.insert("acme", "R-", 10).await;
+        until("all are settled", async || {
+            let settled = scratch.counts().await.into_iter().filter(|(state, _)| {
+                matches!(state, State::Succeeded | State::Accepted | State::Failed | State::Review)
+            });
+            settled.map(|(_, count)| count).sum::<i64>() == 10
+        })
+        .await;
+        for (refund_ref, step, state) in cases {
+            let is = format!("select state from refundd.refunds where refund_ref = '{refund_ref}'");
+            assert_eq!(scratch.text(&is).await, state.as_str(), "{step:?}");
+            let sent = scratch
+                .bank
+                .look(|l| l.all().iter().filter(|arrival| *arrival.refund_ref == *refund_ref).count());
+            assert_eq!(sent, 1, "sent once: {step:?}");
+        }
+        assert_eq!(scratch.bank.look(|l| l.all().len()), 10, "nothing else is sent");
+        node.stop().await;
     }
 }
 
