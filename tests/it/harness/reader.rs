@@ -5,7 +5,7 @@ use serde_json::json;
 use super::browser::{Browser, LOOKS};
 
 /// What is wrong with the page that the browser shows, with everything opened, so that nothing hides from the check.
-pub async fn faults(browser: &Browser) -> Vec<String> {
+async fn faults(browser: &Browser) -> Vec<String> {
     browser.eval("document.querySelectorAll('details').forEach((one) => { one.open = true; })").await;
     let mut faults = browser.findings().await;
     let wider = browser
@@ -60,11 +60,16 @@ impl Reader {
     /// Waits for a page, and checks it as it stands there in every look.
     pub async fn check(&mut self, words: &str) {
         self.browser.shows(words).await;
+        self.check_shown(words).await;
+    }
+
+    /// Checks the page that stands there in every look. Findings call it by this name.
+    pub async fn check_shown(&mut self, name: &str) {
         self.pages += 1;
         for look in LOOKS {
             self.browser.look(look).await;
             let found = faults(&self.browser).await;
-            self.findings.extend(found.into_iter().map(|what| format!("`{words}` at {look:?}: {what}")));
+            self.findings.extend(found.into_iter().map(|what| format!("`{name}` at {look:?}: {what}")));
         }
     }
 
