@@ -191,7 +191,10 @@ async fn counting_goes_on_on_a_server_whose_transaction_ids_are_behind_those_of_
 /// Says these steps of a transaction that began five minutes ago, and counts whatever can be counted after each.
 async fn is_counted_in_the_end(steps: &[&str]) {
     let scratch = Scratch::with_refunds(2).await;
-    scratch.sql("update refundd.ended_until set counted_until = now() - interval '1 day'").await;
+    // The next span to be counted is one in which the refunds end.
+    scratch
+        .sql("update refundd.ended_until set counted_until = now() - interval '10 minutes', next_until = null, next_after = null, next_horizon = null")
+        .await;
     let cancel = "update refundd.refunds set state = 'cancelled', settled_at = now() - interval '5 minutes' where id = ";
     let mut connection = scratch.connect().await;
     for step in steps {
