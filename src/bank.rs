@@ -249,10 +249,10 @@ impl Bank {
                 (answer, Some(first_byte))
             }
             CallResult::Lost { code, message, first_byte } => {
-                (InquiryAnswer::new(InquiryOutcome::Nothing, code, &message), Some(first_byte))
+                (InquiryAnswer::new(InquiryOutcome::Nothing, code, message), Some(first_byte))
             }
             CallResult::Unwritten { code, message } => {
-                (InquiryAnswer::new(InquiryOutcome::HandedBack, code, &message), None)
+                (InquiryAnswer::new(InquiryOutcome::HandedBack, code, message), None)
             }
             CallResult::TooLate => {
                 (InquiryAnswer::new(InquiryOutcome::HandedBack, Code::PermitLapsed, TOO_LATE), None)

@@ -72,12 +72,12 @@ pub fn read_inquiry_answer<'r>(
         );
         return InquiryAnswer {
             status: Some(status),
-            ..InquiryAnswer::new(InquiryOutcome::Nothing, Code::StoredAnswer, &message)
+            ..InquiryAnswer::new(InquiryOutcome::Nothing, Code::StoredAnswer, message)
         };
     }
     let said = message(status, number, json.as_ref(), asked.secrets);
     let message = said + &about_body(code, headers, body, asked.secrets);
-    let answer = InquiryAnswer { status: Some(status), ..InquiryAnswer::new(outcome, code, &message) };
+    let answer = InquiryAnswer { status: Some(status), ..InquiryAnswer::new(outcome, code, message) };
     let is_known = matches!(
         answer.outcome,
         InquiryOutcome::Succeeded | InquiryOutcome::Pending | InquiryOutcome::Rejected
@@ -90,7 +90,7 @@ pub fn read_inquiry_answer<'r>(
     // An answer that says nothing of the refund is no reason for a review; the bank is asked again.
     let says_something = is_known || answer.outcome == InquiryOutcome::NotFound;
     if let Some(Contradiction { code, message, .. }) = contradiction.filter(|_| says_something) {
-        let review = InquiryAnswer::new(InquiryOutcome::Review, code, &message);
+        let review = InquiryAnswer::new(InquiryOutcome::Review, code, message);
         return InquiryAnswer { status: Some(status), names_another, ..review };
     }
     InquiryAnswer { bank_ref: kept_reference(asked, bank_ref), names_another, ..answer }

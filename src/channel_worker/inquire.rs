@@ -272,7 +272,7 @@ impl InquiryAttempt {
         let holder = node.store.bank_ref_holder(&channel.name, &reference).await.ok().flatten();
         let message = taken_reference(&reference, holder, &inquired.answer.message);
         let status = inquired.answer.status;
-        let answer = InquiryAnswer::new(InquiryOutcome::Review, Code::BankRefTaken, &message);
+        let answer = InquiryAnswer::new(InquiryOutcome::Review, Code::BankRefTaken, message);
         inquired.answer = InquiryAnswer { status, ..answer };
         inquired.settlement = self.settlement_of(&inquired.answer);
     }

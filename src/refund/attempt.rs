@@ -79,10 +79,10 @@ impl Outcome {
     }
 }
 
-/// An outcome with its evidence, as the journal keeps them.
+/// An outcome of a POST or of an inquiry with its evidence, as the journal keeps them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    pub outcome: Outcome,
+pub struct Answer<O = Outcome> {
+    pub outcome: O,
     /// The HTTP status; `None` if no status was read.
     pub status: Option<u16>,
     pub code: Code,
@@ -94,11 +94,11 @@ pub struct Answer {
     pub names_another: bool,
 }
 
-impl Answer {
+impl<O> Answer<O> {
     /// Makes an answer without a status and a reference. Keeps 500 characters of the message, no hidden characters
     /// and no card number.
     #[must_use]
-    pub fn new(outcome: Outcome, code: Code, message: impl Into<String>) -> Self {
+    pub fn new(outcome: O, code: Code, message: impl Into<String>) -> Self {
         let message = for_the_journal(&message.into());
         Answer { outcome, status: None, code, message, bank_ref: None, names_another: false }
     }
@@ -109,7 +109,7 @@ impl Answer {
 ///
 /// A line of the journal may end with `; bank reference` and the reference, which Postgres adds and reads (settle.sql, settle_inquiry.sql,
 /// `late_evidence_makes_a_version`). A bank's own text must not look so.
-pub(super) fn for_the_journal(message: &str) -> String {
+fn for_the_journal(message: &str) -> String {
     let shown = card::masked(&text::visible(message)).replace("; bank reference ", ", bank reference ");
     text::first(shown, 500)
 }

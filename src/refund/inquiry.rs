@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use super::attempt::for_the_journal;
+use super::attempt::Answer;
 use super::retry::RetryPolicy;
-use super::{Code, ExpectedEcho, RefundId, RequestId, State};
+use super::{ExpectedEcho, RefundId, RequestId, State};
 
 /// The ages at which refundd asks about a refund on its first day. The age counts from the move to `unknown` or
 /// `accepted`. Afterwards refundd asks daily, until a week is over. The first age stands in store/sql/lapse.sql, too:
@@ -97,30 +97,8 @@ impl InquiryOutcome {
     }
 }
 
-/// An inquiry outcome with its evidence, as the journal keeps them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InquiryAnswer {
-    pub outcome: InquiryOutcome,
-    /// The HTTP status; `None` if no status was read.
-    pub status: Option<u16>,
-    pub code: Code,
-    /// At most 500 characters for people, without account data.
-    pub message: String,
-    /// The bank's reference, if the answer has one.
-    pub bank_ref: Option<String>,
-    /// The answer names another refund: its connection may be one answer off.
-    pub names_another: bool,
-}
-
-impl InquiryAnswer {
-    /// Makes an answer without a status and a reference. Keeps 500 characters of the message, no hidden characters
-    /// and no card number.
-    #[must_use]
-    pub fn new(outcome: InquiryOutcome, code: Code, message: &str) -> Self {
-        let message = for_the_journal(message);
-        InquiryAnswer { outcome, status: None, code, message, bank_ref: None, names_another: false }
-    }
-}
+/// An inquiry outcome with its evidence.
+pub type InquiryAnswer = Answer<InquiryOutcome>;
 
 /// A refund under an inquiry's lease: this node may ask about it once.
 #[derive(Debug, Clone)]
