@@ -1,16 +1,18 @@
 //! Redis lost in every way, its clock stepped, and the files changed, under load and with every
 //! algorithm at once: by the bank's ledger. The long campaign is `make faults`.
 
-use std::time::{Duration, Instant};
+pub mod many_kinds;
+
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use playground::judge::{JudgedPeriod, JudgedSpan, LimitPromise, judge};
 use playground::rule::{TestAlgorithm, TestRule};
 use playground::{PrivateRedis, RedisOptions, RedisPair};
-use refundd::bucket::Purpose;
-use refundd::refund::{ChannelName, State};
+use refundd::refund::State;
 
-use crate::harness::{Scratch, TestNode, until};
+use crate::harness::{Scratch, until};
+use many_kinds::ManyKinds;
 
 const SECOND: Duration = Duration::from_secs(1);
 pub const PERMITS: u32 = 40;
@@ -38,55 +40,14 @@ pub fn channels(permits: u32) -> String {
 }
 
 /// Two nodes with a door each, and more refunds than they can send in six minutes.
-struct Load {
-    scratch: Scratch,
-    redis: RedisPair,
-    nodes: Vec<TestNode>,
-}
+type Load = ManyKinds<RedisPair>;
 
 impl Load {
     async fn start(options: &RedisOptions) -> Load {
         let redis = RedisPair::start(options, 2).await.unwrap_or_else(|error| panic!("{error}"));
         let scratch = Scratch::with_redis(redis.url(0)).await;
-        let mut nodes = Vec::new();
-        for (door, name) in ["a", "b"].into_iter().enumerate() {
-            nodes.push(TestNode::start_at(&scratch, name, &channels(PERMITS), &redis.url(door)).await);
-        }
-        for (name, _) in algorithms() {
-            scratch.insert(name, &format!("{name}-"), 18_000).await;
-        }
-        let load = Load { scratch, redis, nodes };
-        load.until_all_send().await;
-        load
-    }
-
-    fn sent(&self, channel: &str) -> usize {
-        self.scratch.bank.look(|ledger| ledger.arrivals(channel).count())
-    }
-
-    /// Waits until every channel has sent more than it has by now.
-    async fn until_all_send(&self) {
-        let before = algorithms().map(|(name, _)| self.sent(name));
-        let silent = || {
-            let pairs = algorithms().into_iter().zip(before);
-            pairs.filter(|((name, _), before)| self.sent(name) <= before + 10).map(|((name, _), _)| name)
-        };
-        let began = Instant::now();
-        while let Some(name) = silent().next() {
-            // On a machine with much else to do, permits of 50 ms lapse one after the other for a while.
-            if began.elapsed() > Duration::from_mins(4) {
-                let channel = ChannelName::new(name).unwrap();
-                let buckets = self.scratch.bucket().survey(Purpose::Send, &[channel]).await;
-                let due = format!(
-                    "select count(*) from refundd.refunds where channel = '{name}' and state = 'ready' and due_at <= now()"
-                );
-                panic!(
-                    "channel {name} sends nothing again; {} are due; buckets: {buckets:?}",
-                    self.scratch.number(&due).await
-                );
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let urls = [redis.url(0), redis.url(1)];
+        ManyKinds::over(scratch, redis, urls, 18_000).await
     }
 
     /// Takes this many ids out of each line of a server, those that would go first.
@@ -104,10 +65,8 @@ impl Load {
     }
 
     /// Stops, and holds what arrived against these promises.
-    async fn end(self, skip: &[&str], promises: impl Fn(JudgedSpan) -> Vec<JudgedPeriod>) -> Scratch {
-        for node in self.nodes {
-            node.stop().await;
-        }
+    async fn end(mut self, skip: &[&str], promises: impl Fn(JudgedSpan) -> Vec<JudgedPeriod>) -> Scratch {
+        self.stop_nodes().await;
         hold(&self.scratch, skip, promises).await;
         self.redis.stop().await.unwrap();
         self.scratch

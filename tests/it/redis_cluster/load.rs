@@ -1,21 +1,16 @@
 //! Load of every kind of limit on a cluster, and what the tests do to the cluster meanwhile.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use playground::{RedisCluster, RedisOptions};
 use refundd::refund::State;
 
-use crate::faults::{PERMITS, algorithms, always, channels, hold};
-use crate::harness::{Scratch, TestNode, within};
+use crate::faults::many_kinds::ManyKinds;
+use crate::faults::{algorithms, always, hold};
+use crate::harness::{Scratch, within};
 
 /// A cluster, two nodes, and more refunds of every kind than they can send.
-pub struct Load {
-    pub scratch: Scratch,
-    pub redis: RedisCluster,
-    pub nodes: Vec<TestNode>,
-    /// Saved for each channel.
-    pub saved: usize,
-}
+pub type Load = ManyKinds<RedisCluster>;
 
 impl Load {
     pub const PLENTY: u32 = 3000;
@@ -23,43 +18,8 @@ impl Load {
     pub async fn start(options: &RedisOptions, saved: u32) -> Load {
         let redis = RedisCluster::start(options).await.unwrap_or_else(|error| panic!("{error}"));
         let scratch = Scratch::with_redis(redis.url()).await;
-        let mut nodes = Vec::new();
-        for name in ["a", "b"] {
-            nodes.push(TestNode::start(&scratch, name, &channels(PERMITS)).await);
-        }
-        for (name, _) in algorithms() {
-            scratch.insert(name, &format!("{name}-"), saved).await;
-        }
-        let load = Load { scratch, redis, nodes, saved: saved as usize };
-        load.until_all_send().await;
-        load
-    }
-
-    pub fn sent(&self, channel: &str) -> usize {
-        self.scratch.bank.look(|ledger| ledger.arrivals(channel).count())
-    }
-
-    pub async fn until_these_send(&self, names: &[&str]) {
-        let enough: Vec<_> =
-            names.iter().map(|name| (*name, (self.sent(name) + 10).min(self.saved - 1))).collect();
-        let silent = || {
-            let silent = enough.iter().filter(|(name, enough)| self.sent(name) <= *enough);
-            silent.map(|(name, enough)| (*name, self.sent(name), *enough)).collect::<Vec<_>>()
-        };
-        let began = Instant::now();
-        while !silent().is_empty() {
-            let in_time = began.elapsed() < Duration::from_mins(4);
-            assert!(
-                in_time,
-                "within four minutes these sent too little (channel, sent, enough): {:?}",
-                silent()
-            );
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    }
-
-    pub async fn until_all_send(&self) {
-        self.until_these_send(&algorithms().map(|(name, _)| name)).await;
+        let urls = [redis.url(), redis.url()];
+        ManyKinds::over(scratch, redis, urls, saved).await
     }
 
     pub async fn owner(&self, tag: &str) -> (u16, usize) {
@@ -110,10 +70,8 @@ impl Load {
         .await;
     }
 
-    pub async fn end(self, skip: &[&str]) -> Scratch {
-        for node in self.nodes {
-            node.stop().await;
-        }
+    pub async fn end(mut self, skip: &[&str]) -> Scratch {
+        self.stop_nodes().await;
         hold(&self.scratch, skip, always).await;
         self.redis.stop().await.unwrap();
         self.scratch
