@@ -31,40 +31,40 @@ pub struct Proved {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LimitVerdict {
     Kept,
     Broken,
     /// Nothing could be proven, or some spans stay in doubt.
     Unproven,
 }
 
-impl Verdict {
+impl LimitVerdict {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Verdict::Kept => "held",
-            Verdict::Broken => "broken",
-            Verdict::Unproven => "unproven",
+            LimitVerdict::Kept => "held",
+            LimitVerdict::Broken => "broken",
+            LimitVerdict::Unproven => "unproven",
         }
     }
 }
 
 impl Proved {
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> LimitVerdict {
         let JournalCheck { without, unknown, again, first_bytes: _ } = self.journal_check;
         if self.findings.broken.count + without.count + unknown.count + again.count > 0 {
-            Verdict::Broken
+            LimitVerdict::Broken
         } else if self.scope.provable.is_empty() || self.findings.doubtful.count > 0 {
-            Verdict::Unproven
+            LimitVerdict::Unproven
         } else {
-            Verdict::Kept
+            LimitVerdict::Kept
         }
     }
 
     /// Whether the limit held, and parts of the period could not be proven.
     fn is_held_in_part(&self) -> bool {
-        self.verdict() == Verdict::Kept && !self.scope.unproven.is_empty()
+        self.verdict() == LimitVerdict::Kept && !self.scope.unproven.is_empty()
     }
 
     /// Permits for refunds under which the journal has no first byte.

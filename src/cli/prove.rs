@@ -12,7 +12,7 @@ use anyhow::{anyhow, bail};
 
 use super::progress::ProgressDisplay;
 use crate::config::Postgres;
-use crate::limit_proof::{Verdict, limits_of, prove_one, report};
+use crate::limit_proof::{LimitVerdict, limits_of, prove_one, report};
 use crate::prove::{Period, When};
 use crate::refund::text::shown_json;
 use crate::store::{Provable, Replayed, Store};
@@ -103,7 +103,7 @@ pub(super) async fn prove(args: Args, file: Option<&PathBuf>) -> anyhow::Result<
     } else {
         print!("{}", report::text(period, &all));
     }
-    let all_kept = all.iter().all(|proved| proved.verdict() == Verdict::Kept);
+    let all_kept = all.iter().all(|proved| proved.verdict() == LimitVerdict::Kept);
     Ok(if all_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Proved, Verdict};
+use super::{LimitVerdict, Proved};
 use crate::limiter::Rule;
 use crate::prove::{CountedSpans, Measure, Period, RulePeriod, SpanCount, Why, time};
 use crate::refund::text::{counted, shown};
@@ -40,9 +40,9 @@ fn share_words(proved: &Proved) -> Option<String> {
     let (findings, changed) = (&proved.findings, proved.history.within(proved.scope.counted).count() > 1);
     let why = match proved.verdict() {
         _ if share <= 1.0 => "",
-        Verdict::Broken => "; more than it allows",
+        LimitVerdict::Broken => "; more than it allows",
         _ if changed => "; near a change of rule the looser rule counts",
-        Verdict::Kept | Verdict::Unproven => "; yet no span had more than the rule allows",
+        LimitVerdict::Kept | LimitVerdict::Unproven => "; yet no span had more than the rule allows",
     };
     let spent = findings.refunds + findings.others;
     let most = counted(findings.most, "permit");
@@ -186,18 +186,18 @@ fn why(why: &Why) -> String {
 pub fn sentence(proved: &Proved) -> String {
     let findings = &proved.findings;
     match proved.verdict() {
-        Verdict::Kept if proved.scope.unproven.is_empty() => {
+        LimitVerdict::Kept if proved.scope.unproven.is_empty() => {
             "no span had more than its rule allows".to_owned()
         }
-        Verdict::Kept => "no span had more than its rule allows, wherever it could be proven".to_owned(),
-        Verdict::Broken if findings.broken.count > 0 => {
+        LimitVerdict::Kept => "no span had more than its rule allows, wherever it could be proven".to_owned(),
+        LimitVerdict::Broken if findings.broken.count > 0 => {
             format!("above what the rule allows, in {}", counted(findings.broken.count, "span"))
         }
-        Verdict::Broken => "the journal has first bytes without a valid permit of this limit".to_owned(),
-        Verdict::Unproven if proved.scope.provable.is_empty() => {
+        LimitVerdict::Broken => "the journal has first bytes without a valid permit of this limit".to_owned(),
+        LimitVerdict::Unproven if proved.scope.provable.is_empty() => {
             "nothing can be said of this period".to_owned()
         }
-        Verdict::Unproven => format!(
+        LimitVerdict::Unproven => format!(
             "{} had more than the known rule allows, next to a time whose rule is not known",
             counted(findings.doubtful.count, "span")
         ),
@@ -205,10 +205,10 @@ pub fn sentence(proved: &Proved) -> String {
 }
 
 pub fn json(period: Period, all: &[Proved]) -> Value {
-    let verdict = [Verdict::Broken, Verdict::Unproven]
+    let verdict = [LimitVerdict::Broken, LimitVerdict::Unproven]
         .into_iter()
         .find(|verdict| all.iter().any(|proved| proved.verdict() == *verdict))
-        .unwrap_or(Verdict::Kept);
+        .unwrap_or(LimitVerdict::Kept);
     json!({
         "from": time(period.from_us),
         "to": time(period.to_us),

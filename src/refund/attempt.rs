@@ -107,7 +107,7 @@ impl<O> Answer<O> {
 /// A message as the journal keeps it: at most 500 characters, without hidden characters and card numbers. The hidden
 /// characters go first: between digits they could keep a card number from being seen.
 ///
-/// A line of the journal may end with `; bank reference` and the reference, which Postgres adds and reads (settle.sql, settle_inquiry.sql,
+/// A line of the journal may end with `; bank reference` and the reference, which Postgres adds and reads (`settle.sql`, `settle_inquiry.sql`,
 /// `late_evidence_makes_a_version`). A bank's own text must not look so.
 fn for_the_journal(message: &str) -> String {
     let shown = card::masked(&text::visible(message)).replace("; bank reference ", ", bank reference ");

@@ -111,7 +111,8 @@ impl ClockWitness {
         ClockWitness { carried: Arc::default(), monotonic }
     }
 
-    /// The witness as it is now, with its clock stopped at `at`: for a statement that starts at `at` and runs later.
+    /// The witness as it is now, with its clock stopped at `at`: for a statement that starts at `at` and runs later. For the
+    /// simulation.
     #[doc(hidden)]
     #[must_use]
     pub fn as_of(&self, at: Instant) -> ClockWitness {

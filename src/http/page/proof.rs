@@ -17,7 +17,7 @@ use super::super::query::Parameters;
 use super::super::{Api, Problem, Who};
 use super::parts::{Tone, badge, foreign, span, time, with_times};
 use super::{Page, Tab, moments};
-use crate::limit_proof::{Proved, Verdict, limits_of, prove_one, report};
+use crate::limit_proof::{LimitVerdict, Proved, limits_of, prove_one, report};
 use crate::prove::{self, Period, When, WrongPeriod};
 use crate::refund::ChannelName;
 use crate::refund::draft::FieldError;
@@ -166,9 +166,9 @@ fn result(channel: &str, period: Period, proofs: &[Proved]) -> Markup {
             @if proofs.is_empty() { p { "The channel is unlimited, so there is nothing to prove." } }
             @for proved in proofs {
                 @let (tone, word) = match proved.verdict() {
-                    Verdict::Kept => (Tone::Good, "held"),
-                    Verdict::Broken => (Tone::Bad, "broken"),
-                    Verdict::Unproven => (Tone::Warning, "unproven"),
+                    LimitVerdict::Kept => (Tone::Good, "held"),
+                    LimitVerdict::Broken => (Tone::Bad, "broken"),
+                    LimitVerdict::Unproven => (Tone::Warning, "unproven"),
                 };
                 h3 { "Limit " (foreign(&proved.limit)) }
                 p.standing { (badge(tone, word)) " " (report::sentence(proved)) }

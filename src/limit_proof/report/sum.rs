@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use super::super::{Proved, Verdict};
+use super::super::{LimitVerdict, Proved};
 use super::{from_to, sentence, why};
 use crate::prove::Period;
 use crate::refund::text::{counted, shown};
@@ -24,7 +24,7 @@ pub fn lines_and_sum(period: Period, all: &[Proved], unlimited: &[&str]) -> Stri
         permits += if shares.contains(proved.limit.as_str()) { 0 } else { spent };
         let (verdict, limit) = (proved.verdict().as_str(), shown(&proved.limit));
         let _ = write!(page, "{verdict:<10} {limit:<24} {spent:>10} {:>11}", journal.under_permits());
-        let is_kept = proved.verdict() == Verdict::Kept && !proved.is_held_in_part();
+        let is_kept = proved.verdict() == LimitVerdict::Kept && !proved.is_held_in_part();
         let _ = if is_kept {
             writeln!(page)
         } else {
@@ -33,15 +33,15 @@ pub fn lines_and_sum(period: Period, all: &[Proved], unlimited: &[&str]) -> Stri
     }
     let in_part = all.iter().filter(|proved| proved.is_held_in_part()).count();
     let has_gaps = all.iter().any(|proved| !proved.scope.unproven.is_empty());
-    let count = |wanted: Verdict| all.iter().filter(|proved| proved.verdict() == wanted).count();
+    let count = |wanted: LimitVerdict| all.iter().filter(|proved| proved.verdict() == wanted).count();
     let _ = writeln!(
         page,
         "\n{}: {} held{}, {} broken, {} unproven; {} spent{}",
         counted(all.len() as u64, "limit"),
-        count(Verdict::Kept),
+        count(LimitVerdict::Kept),
         if in_part > 0 { format!(" ({in_part} only in part)") } else { String::new() },
-        count(Verdict::Broken),
-        count(Verdict::Unproven),
+        count(LimitVerdict::Broken),
+        count(LimitVerdict::Unproven),
         counted(permits, "permit"),
         if has_gaps { " in the proven time" } else { "" },
     );

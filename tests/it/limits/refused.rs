@@ -68,7 +68,7 @@ async fn a_refused_refund_goes_first_when_the_pause_is_over() {
     node.stop().await;
 }
 
-/// A channel once went on for ever with two requests after each pause, one slot apart: the second was refused.
+/// Two requests one slot apart after each pause would be refused for ever.
 #[tokio::test]
 async fn a_bank_that_takes_half_of_the_rate_gets_most_of_what_it_takes() {
     let scratch = Scratch::new().await;

@@ -3,7 +3,7 @@
 use std::fmt::Arguments;
 use std::time::Duration;
 
-use refundd::limit_proof::{Verdict, prove_one};
+use refundd::limit_proof::{LimitVerdict, prove_one};
 use refundd::prove::Period;
 use refundd::store::Store;
 
@@ -81,7 +81,7 @@ async fn a_day_that_is_dropped_during_a_proof_breaks_nothing_and_is_said_to_be_u
     let limit = "acme".to_owned();
     let proved =
         prove_one(&scratch.store, &known, limit, period, now, Duration::ZERO, &mut tell).await.unwrap();
-    assert_eq!(proved.verdict(), Verdict::Kept, "{proved:?}");
+    assert_eq!(proved.verdict(), LimitVerdict::Kept, "{proved:?}");
     let page = refundd::limit_proof::report::text(period, &[proved]);
     assert!(page.contains("pruned") && page.contains("119 for refunds"), "{page}");
     assert!(said.iter().any(|words| words.contains("a day was dropped from the ledger")), "{said:?}");
