@@ -109,6 +109,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
 impl Store {
     /// Two time zone databases may give one day two beginnings, at most so many us apart.
     const OTHER_EDGES: i64 = 12 * 3_600_000_000;
+    /// How long after it opened a permit of an older rule may reach the bank: its life, and as long again for the way.
+    const STILL_ON_THE_WAY: Duration = Duration::from_secs(2 * Permit::LIFETIME.as_secs());
 
     /// Decides a limit's generation after Redis forgot its count or the rule changed, and counts the spent permits.
     /// `tolerance` is how far Redis's clock may be from Postgres's clock.
@@ -209,10 +211,12 @@ impl Store {
             furthest_us: furthest,
         );
         let rows = query.all(&self.db.patient()).await.doing("read the ledger of permits")?;
+        // By Postgres's clock, a permit of an old window ends with its life, and not with the window.
+        let still = older.min(micros(Self::STILL_ON_THE_WAY));
         let past = |row: &PgRow| SpentGroup {
             at_us: row.get("at_us"),
             count: row.get("spent"),
-            over_us: row.get::<Option<i64>, _>("over_us").map(|over| over - older),
+            over_us: row.get::<Option<i64>, _>("over_us").map(|over| over - still),
         };
         count.history = rows.iter().map(past).collect();
         Ok(count)

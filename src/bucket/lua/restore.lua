@@ -22,11 +22,12 @@ local steps, stepped = steps_of(KEYS[3], set[1], now), natural(set[2])
 local offset = admit[rule.algorithm].forgets and steps or 0
 for i = 10, #ARGV, 3 do
     -- No permit opens further ahead. A later time was written before the clock was set back.
-    local at = math.min(tonumber(ARGV[i]), now + ledger.tolerance + FUTURE)
+    local furthest = now + ledger.tolerance + FUTURE
+    local at = math.min(tonumber(ARGV[i]), furthest)
     local over = tonumber(ARGV[i + 2])
     local counted = at - offset
     if over and admit[rule.algorithm].forgets then
-        counted = math.max(counted, now - over - offset) -- the clock that granted them may have been behind this one
+        counted = math.max(counted, math.min(now - over, furthest) - offset) -- the clock that granted them may have been behind this one
     elseif stepped and at <= stepped + LONGEST_LEAD_TIME and rule.algorithm ~= "fixed_window" then
         -- Perhaps these permits were named before the clock was set forward. Then they are younger than their names
         -- say.

@@ -154,7 +154,8 @@ impl CountedLimit {
         args.extend([server.to_owned(), String::new()]);
         for (last, count, opened) in groups.into_values() {
             let at = (last + older).min(to.max(last));
-            args.extend([at, count, now.postgres - opened - older].iter().map(ToString::to_string));
+            let still = older.min(2 * micros(Permit::LIFETIME));
+            args.extend([at, count, now.postgres - opened - still].iter().map(ToString::to_string));
         }
         args
     }

@@ -8,8 +8,18 @@ use super::world::{Loss, World};
 use crate::limiter::Rule;
 
 fn rule(algorithm: &str, permits: u32) -> Rule {
-    let text =
-        format!(r#"{{"algorithm":"{algorithm}","permits":{permits},"per_us":1000000,"lateness_us":20000}}"#);
+    rule_per(1, algorithm, permits)
+}
+
+fn rule_per(seconds: u32, algorithm: &str, permits: u32) -> Rule {
+    let more = match algorithm {
+        "sliding_window" => r#","segments":10"#,
+        "token_bucket" => r#","burst":5"#,
+        _ => "",
+    };
+    let text = format!(
+        r#"{{"algorithm":"{algorithm}","permits":{permits},"per_us":{seconds}000000,"lateness_us":20000{more}}}"#
+    );
     text.parse().unwrap()
 }
 
@@ -26,7 +36,8 @@ fn take_for(world: &mut World, us: i64) -> Result<(), TestCaseError> {
 /// How long a limit in full use grants nothing after a reload, in us.
 fn pause_between(old: &Rule, new: &Rule) -> Result<i64, TestCaseError> {
     let span = micros(old.per + old.lateness);
-    let mut world = World::new(&[vec![old.clone()], vec![new.clone()]], 50_000, [0; 4]);
+    let ahead = 50_000_000_000 / micros(old.per); // 50 ms, in millionths of `per`
+    let mut world = World::new(&[vec![old.clone()], vec![new.clone()]], ahead, [0; 4]);
     take_for(&mut world, 3 * span)?;
     world.reload(0, 1);
     let reloaded = world.now();
@@ -59,6 +70,18 @@ fn a_reload_to_a_slower_paced_limit_waits_for_one_span_and_not_for_each_old_perm
         // spent, and one of a window at the window's end.
         let longest = span + new.spacing_us().cast_signed() + 400_000 + windows * 1_000_000;
         assert!(pause <= longest, "{pause} us from {old} to {new}");
+    }
+}
+
+#[test]
+fn a_long_window_that_becomes_another_kind_goes_on_after_one_span() {
+    let window = rule_per(300, "fixed_window", 10);
+    for kind in ["sliding_log", "sliding_window", "token_bucket", "paced"] {
+        let new = rule_per(300, kind, 10);
+        let pause = pause_between(&window, &new).unwrap();
+        // A permit counts for its life of 10 s as spent now. `paced` waits for a slot more.
+        let longest = 300_000_000 + 10_000_000 + new.spacing_us().cast_signed() + 1_000_000;
+        assert!(pause <= longest, "{pause} us to {new}");
     }
 }
 
