@@ -60,7 +60,7 @@ impl DuePoller {
         let mut looked: Option<Instant> = None;
         loop {
             let started = Instant::now();
-            let due_result = if self.node.leads() { self.find_due().await } else { Ok(()) };
+            let due_result = if self.node.leads() { self.find_due().await } else { Ok(false) };
             let sleeping = self.wake_ups.sleeping();
             // Look less often at many channels: a thousand of them every two seconds.
             let every =
@@ -74,9 +74,10 @@ impl DuePoller {
             } else {
                 Ok(())
             };
+            let looked_at_some = (looks && !sleeping.is_empty()) || matches!(due_result, Ok(true));
             let result = due_result.and(wake_result);
-            // Another round may have asked Redis nothing: it does not show that Redis is back.
-            if result.is_err() || (looks && !sleeping.is_empty()) {
+            // A round that asked Redis nothing does not show that Redis is back.
+            if result.is_err() || looked_at_some {
                 failing.note(
                     &result,
                     |error| {
@@ -95,8 +96,8 @@ impl DuePoller {
     }
 
     /// Finds channels with something due and a low bucket, and nudges the feeder or fills the bucket. While the one
-    /// server of all buckets is away, the rest is left for the next round.
-    async fn find_due(&mut self) -> Result<(), ServerError> {
+    /// server of all buckets is away, the rest is left for the next round. Answers whether it looked at any bucket.
+    async fn find_due(&mut self) -> Result<bool, ServerError> {
         let purpose = self.wake_ups.purpose();
         let looking = self.node.progress.pass(Self::name(purpose));
         let due = match purpose {
@@ -152,7 +153,7 @@ impl DuePoller {
         }
         let due: HashSet<&ChannelName> = due.iter().collect();
         self.nudged.retain(|channel, _| due.contains(channel));
-        away
+        away.map(|()| !due.is_empty())
     }
 
     /// Wakes the channel workers whose bucket has ids.

@@ -30,9 +30,9 @@ the refund's state now. `ended_by` says who ended it: bank; person, who decided;
 cancelled it while it was ready; or refundd, because its deadline passed. It is empty while the refund has not \
 ended. `bank_ref` is the bank's reference of the refund now, the same on all its lines. A refund that is on another channel now has \
 neither `bank_ref` nor `request_id` here, and the sums count it apart: ask this bank about its sends. Sums count each refund once, and \
-stand on standard error: what the bank said, what a person decided, what was cancelled, what is still open, and what was \
-sent again after the period, or counted before it: the line of a send came late, or the send provably executed nothing, \
-such as a 429, and an earlier one may have. The sums of that other period have the money. A refund that the \
+stand on standard error: what the bank said, what a person decided, what was cancelled, what is still open, and what a \
+later or an earlier period counts: the refund was sent again, the line of a send came late, or the send provably executed \
+nothing, such as a 429, and an earlier one may have. The sums of that other period have the money. A refund that the \
 bank's late answer contradicts is counted once more: it may be paid twice, or not at all. All its lines have \
 yes in `contradicted`, and `refundd log --kind late_answer_differs` says how.
 

@@ -218,7 +218,8 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
         Resumed::NoSuchChannel => Err(no_such_channel(channel.unwrap_or_default())),
         Resumed::WasNot | Resumed::Changed(_) => {
             let left = left().await?;
-            if ends == SuspendedBy::Person && left.iter().any(is_by_refundd) {
+            let by_person = left.iter().any(|one| one.by == SuspendedBy::Person);
+            if ends == SuspendedBy::Person && !by_person && left.iter().any(is_by_refundd) {
                 // The state of such a channel may be `paused`.
                 let channel = channel.unwrap_or_default();
                 println!(

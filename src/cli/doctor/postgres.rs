@@ -233,7 +233,7 @@ fn too_many(excess: &Excess, is_newer: bool) -> Option<Finding> {
     let why =
         "a stolen password of a node changes or erases evidence: the journal, the ledger and the events";
     let script = if is_newer {
-        "the node-role.sql of the refundd that migrated last, and not this version's ("
+        "the node-role.sql of the refundd that migrated last, not this version's node-role.sql ("
     } else {
         "config/node-role.sql (/usr/share/refundd/node-role.sql; "
     };

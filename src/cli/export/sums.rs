@@ -13,9 +13,9 @@ struct Sum {
     sends: u64,
     /// The refunds of each state and by who ended them, and their sum. A sum may be more than any one amount can be.
     refunds: BTreeMap<(Option<EndedBy>, State), (u64, i128)>,
-    /// The refunds that were sent again after the period, and their sum. The later period has their states.
+    /// The refunds that a later period counts, and their sum: they were sent again, or the line of a send came late.
     later: (u64, i128),
-    /// The same of those that an earlier period counts: the lines of their sends came late, or these provably executed nothing.
+    /// The same of those that an earlier period counts: the line of a send came late, or their sends of this period provably executed nothing.
     before: (u64, i128),
     /// The refunds that are on another channel now, and their sum. What became of them there is not this bank's word.
     elsewhere: (u64, i128),
@@ -84,8 +84,8 @@ pub(super) fn shown_sums(sums: &Sums) -> String {
             }
         }
         for (words, (count, amount), where_to_look) in [
-            ("sent again after this period", later, ""),
-            ("sent before this period, and counted there", before, ""),
+            ("counted in a later period", later, ""),
+            ("counted in an earlier period", before, ""),
             (
                 "the refund is on another channel now",
                 elsewhere,

@@ -9,7 +9,8 @@ const MOST_NAMED: usize = 5;
 #[derive(Debug, Default)]
 pub(super) struct DeadRepeats {
     count: usize,
-    first: Vec<String>,
+    /// The lowest line numbers, in order, with the words for each.
+    first: Vec<(u64, String)>,
 }
 
 impl DeadRepeats {
@@ -19,9 +20,10 @@ impl DeadRepeats {
             return;
         }
         self.count += 1;
-        if self.first.len() < MOST_NAMED {
-            self.first.push(format!("line {line} ({}, {state})", shown(refund_ref)));
-        }
+        // Lines of one commit are not noted in their order.
+        self.first.push((line, format!("line {line} ({}, {state})", shown(refund_ref))));
+        self.first.sort();
+        self.first.truncate(MOST_NAMED);
     }
 
     /// What stands behind the counts of an import. Empty if there are none.
@@ -34,10 +36,11 @@ impl DeadRepeats {
             0 => String::new(),
             left => format!(", and {left} more"),
         };
+        let first: Vec<&str> = self.first.iter().map(|(_, words)| words.as_str()).collect();
         format!(
             "; {} of those saved before {are} cancelled or failed, and {are} not sent again: {}{more}",
             self.count,
-            self.first.join(", ")
+            first.join(", ")
         )
     }
 }
@@ -57,7 +60,7 @@ mod tests {
             dead.words(),
             "; 1 of those saved before is cancelled or failed, and is not sent again: line 4 (R-4, failed)"
         );
-        for line in 5..=10 {
+        for line in (5..=10).rev() {
             dead.note(line, "K", State::Cancelled);
         }
         let words = dead.words();

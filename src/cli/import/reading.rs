@@ -35,9 +35,11 @@ impl Reading {
         let read = Arc::new(AtomicU64::new(0));
         let (path, config, count) = (file.to_owned(), config.clone(), Arc::clone(&read));
         let thread = std::thread::spawn(move || {
-            let file = open(&path, count).with_context(|| format!("failed to open {}", path.display()))?;
+            let shown =
+                if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
+            let file = open(&path, count).with_context(|| format!("failed to open {shown}"))?;
             rows::read(file, format, at_once, &config, &outbox)
-                .with_context(|| format!("failed to read {}", path.display()))
+                .with_context(|| format!("failed to read {shown}"))
         });
         Reading { chunks, thread, bytes: size.map(|size| (read, size.max(1))) }
     }

@@ -294,4 +294,12 @@ fn a_slow_channel_whose_refunds_are_all_rejected_rings_unless_it_is_suspended() 
     assert!(holds("RefunddBankRejectsAll", history("")));
     let suspended = "refundd_channel_suspended{channel=\"acme\",by=\"breaker\"} 1";
     assert!(!holds("RefunddBankRejectsAll", history(suspended)), "another rule says so");
+    // Rejections of an hour ago, as before a person resumed the channel, and nothing since.
+    let quiet = (0..=480).map(|nth: usize| {
+        scrape(&format!(
+            "refundd_attempts_total{{channel=\"acme\",outcome=\"rejected\"}} {}\n",
+            nth.min(240) / 8
+        ))
+    });
+    assert!(!holds("RefunddBankRejectsAll", quiet.collect::<Vec<_>>()), "nothing is rejected now");
 }

@@ -192,17 +192,17 @@ async fn the_money_of_a_refund_that_was_sent_in_two_periods_is_in_the_sums_of_th
     let config = file(&scratch.file("a", UNLIMITED));
     let (_, before) = export(config.path(), &["--from", "90m", "--to", "1h"]);
     assert!(before.contains(&format!("EUR: 2 sends of 1 refund, {amount} in minor units")), "{before}");
-    assert!(before.contains(&format!("sent again after this period: 1 refund, {amount}")), "{before}");
+    assert!(before.contains(&format!("counted in a later period: 1 refund, {amount}")), "{before}");
     assert!(!before.contains("succeeded now"), "{before}");
     let (_, after) = export(config.path(), &["--from", "1h"]);
     assert!(
-        after.contains(&format!("succeeded now: 1 refund, {amount}")) && !after.contains("again"),
+        after.contains(&format!("succeeded now: 1 refund, {amount}")) && !after.contains("counted in"),
         "{after}"
     );
     let (_, both) = export(config.path(), &["--from", "90m"]);
     assert!(both.contains(&format!("EUR: 3 sends of 1 refund, {amount} in minor units")), "{both}");
     assert!(
-        both.contains(&format!("succeeded now: 1 refund, {amount}")) && !both.contains("again"),
+        both.contains(&format!("succeeded now: 1 refund, {amount}")) && !both.contains("counted in"),
         "{both}"
     );
 }
@@ -224,7 +224,7 @@ async fn a_refund_whose_next_send_was_written_after_the_period_is_in_the_sums_as
     let amount = scratch.number("select amount_minor from refundd.refunds").await;
     let config = file(&scratch.file("a", UNLIMITED));
     for (period, words) in [
-        (&["--from", "90m", "--to", "1h"][..], "sent again after this period"),
+        (&["--from", "90m", "--to", "1h"][..], "counted in a later period"),
         (&["--from", "1h"], "still open"),
     ] {
         let (rows, said) = export(config.path(), period);

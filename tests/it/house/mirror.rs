@@ -22,7 +22,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/send.rs", "send", "send.rs", 0x3fbf_4e73),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0xc15b_5b84),
     ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x37c3_7cd6),
-    ("src/due_poller.rs", "find_due", "inquiries.rs", 0x4305_9c6b),
+    ("src/due_poller.rs", "find_due", "inquiries.rs", 0x755e_fe6e),
     ("src/feeder.rs", "fill_one", "housekeeping.rs", 0x59aa_dc4f),
     ("src/heartbeat.rs", "watch_clock", "housekeeping.rs", 0xae00_5aac),
     ("src/heartbeat.rs", "write_liveness", "housekeeping.rs", 0x0db9_aa2b),

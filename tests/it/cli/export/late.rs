@@ -87,9 +87,9 @@ async fn the_money_is_in_the_period_of_the_last_send_also_when_the_line_of_an_ea
     let amount = both_units(amount(&scratch, 1).await, "EUR");
     let config = file(&scratch.file("a", UNLIMITED));
     for (period, there, not_there) in [
-        (EARLIER, "succeeded now", "sent again"),
-        (&["--from", "1h"], "sent before this period, and counted there", "succeeded now"),
-        (&["--from", "90m"], "succeeded now", "sent again"),
+        (EARLIER, "succeeded now", "counted in"),
+        (&["--from", "1h"], "counted in an earlier period", "succeeded now"),
+        (&["--from", "90m"], "succeeded now", "counted in"),
     ] {
         let (rows, said) = export(config.path(), period);
         assert_eq!(rows.len(), if period[1] == "90m" && period.len() == 2 { 2 } else { 1 }, "{said}");
@@ -230,9 +230,9 @@ async fn a_resend_that_provably_executed_nothing_leaves_the_money_in_the_period_
     let amount = both_units(amount(&scratch, 1).await, "EUR");
     let config = file(&scratch.file("a", UNLIMITED));
     for (period, there, not_there) in [
-        (EARLIER, "succeeded now", "this period"),
-        (&["--from", "1h"], "sent before this period, and counted there", "succeeded now"),
-        (&["--from", "90m"], "succeeded now", "this period"),
+        (EARLIER, "succeeded now", "counted in"),
+        (&["--from", "1h"], "counted in an earlier period", "succeeded now"),
+        (&["--from", "90m"], "succeeded now", "counted in"),
     ] {
         let (_, said) = export(config.path(), period);
         assert!(said.contains(&format!("{there}: 1 refund, {amount}\n")), "{period:?}: {said}");
