@@ -2,10 +2,14 @@
 -- some of them again and again, and needs that memory; triggers copy others into the events, from where nobody but time deletes them.
 -- So they hurt also after the stolen password was changed. Only `reason` of a refund was cut (migration 0093).
 
--- Bounds for all texts that the role may write: 2,000 bytes for names, 10,000 for reasons and rules, 64 KiB for addresses and permits, and 1 MiB
--- for the settings of a channel. refundd itself stays far below. Columns with a bound of their own, and those in a primary key, need
--- none here. No row is read for a constraint: each is `not valid`.
--- This migration locks all these tables for a moment, first the refunds and the journal, in the order in which settling takes them.
+-- Bounds for all texts that the role may write: 2,000 bytes for names, 10,000 for reasons and rules, 64 KiB for addresses and permits, and 16 MiB
+-- for settings and for what a node says of its channels. refundd itself stays far below. Columns with a bound of their own need none
+-- here, and Postgres bounds those in a primary key. No row is read for a constraint: each is `not valid`.
+-- This migration locks all these tables for a moment: first those that a claim reads, then the refunds and the journal, so that no claim and
+-- no settlement waits for it in a circle.
+lock table refundd.addresses, refundd.channels, refundd.suspensions, refundd.limits, refundd.permits in access exclusive mode;
+lock table refundd.refunds in share row exclusive mode;
+lock table refundd.attempts in access exclusive mode;
 
 -- Of a name that no node has, 500 characters stay. It is cut, and not refused: such a row from before stops no statement that moves many refunds.
 create or replace function refundd.lease_nodes_are_cut() returns trigger
@@ -54,14 +58,14 @@ begin
     end loop;
 end $$;
 -- A node that runs the channel publishes its settings again.
-update refundd.channels set settings = '{}' where octet_length(settings::text) > 1048576;
+update refundd.channels set settings = '{}' where octet_length(settings::text) > 16777216;
 alter table refundd.channels enable trigger channels_changed_are_events;
 alter table refundd.suspensions enable trigger suspensions_changed_are_events;
 
 alter table refundd.channels
     drop constraint if exists channels_texts_are_bounded,
     add constraint channels_texts_are_bounded check (
-        octet_length(endpoint) <= 65536 and octet_length(settings::text) <= 1048576 and octet_length(published_by) <= 2000
+        octet_length(endpoint) <= 65536 and octet_length(settings::text) <= 16777216 and octet_length(published_by) <= 2000
         and octet_length(pause_reason) <= 10000 and octet_length(paused_by) <= 2000 and octet_length(cool_reason) <= 10000
         and octet_length(resumed_by) <= 2000 and octet_length(resume_reason) <= 10000
         and octet_length(cooling_ended_by) <= 2000 and octet_length(cooling_end_reason) <= 10000) not valid;
@@ -85,12 +89,13 @@ alter table refundd.limit_shares
     drop constraint if exists limit_shares_texts_are_bounded,
     add constraint limit_shares_texts_are_bounded check (octet_length(node) <= 2000) not valid;
 
--- Not `channels`, `standing` and `settings`: a check would make texts of them each second, for each node. A row that nobody writes for a
--- minute is deleted.
+-- Each node writes its row once a second. `pg_column_size` makes no text of a long column, and does not unpack one that stays. A new value has
+-- its whole size, because checks come before Postgres packs it.
 alter table refundd.nodes
     drop constraint if exists nodes_texts_are_bounded,
     add constraint nodes_texts_are_bounded check (
-        octet_length(version) <= 2000 and octet_length(config_digest) <= 2000 and octet_length(bucket) <= 2000) not valid;
+        octet_length(version) <= 2000 and octet_length(config_digest) <= 2000 and octet_length(bucket) <= 2000
+        and pg_column_size(channels) <= 16777216 and pg_column_size(standing) <= 16777216 and pg_column_size(settings) <= 16777216) not valid;
 
 alter table refundd.addresses
     drop constraint if exists addresses_texts_are_bounded,

@@ -60,7 +60,7 @@ impl BulkResult {
     pub(super) fn unknown(&self) -> String {
         match RefundId::read(&self.refund_ref) {
             Some(id) => format!(
-                "no refund has this ref; refs are named here, not ids: if it is an id, `refundd show {id}` tells the ref"
+                "no refund has this ref, and ids are not taken here: look up the refund {id} to see its ref"
             ),
             None => "there is no such refund".to_owned(),
         }

@@ -7,6 +7,9 @@ use crate::limiter::Limit;
 use super::limit::Limits;
 use super::section::{Section, listed, nearest};
 
+/// The journal names the permit of each limit in one text, which Postgres bounds.
+const MOST_LIMITS: usize = 100;
+
 /// The limits that must all grant a permit, sorted by name, so that every node uses one order.
 pub(super) fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<Limit>>> {
     let source = section.source;
@@ -16,6 +19,7 @@ pub(super) fn granting(section: &Section<'_>, known: &Limits) -> Option<Vec<Arc<
          unlimited",
     )?;
     let mut names = field.value.clone();
+    field.require(source, names.len() <= MOST_LIMITS, || format!("names more than {MOST_LIMITS} limits"));
     names.sort_unstable();
     let twice = names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone());
     field.require(source, twice.is_none(), || format!("names `{}` twice", twice.unwrap_or_default()));

@@ -8,7 +8,7 @@
 -- :without        refunds to leave alone
 -- The 10 seconds until the first inquiry are AGES[0] in refund/inquiry.rs: keep the two equal.
     with late as (
-        select id, lease_node from refundd.refunds
+        select id, left(lease_node, 500) as lease_node from refundd.refunds -- the journal bounds the name of a node
          where state = 'sending' and lease_until < least(now(), timestamptz 'epoch' + :witnessed_us * interval '1 microsecond')
            and (:only::bigint[] is null or id = any(:only))
            and id not in (select w.without from unnest(:without::bigint[]) as w (without))

@@ -173,6 +173,12 @@ async fn the_nodes_role_stores_no_text_without_a_bound() {
             "nodes",
             format!("insert into refundd.nodes (node, version, channels, config_digest) values ('a', '1', array[{long}], '')"),
         ),
+        (
+            "nodes",
+            format!(
+                "insert into refundd.nodes (node, version, channels, config_digest, settings) values ('a', '1', '{{}}', '', to_jsonb({long}))"
+            ),
+        ),
         ("feed", format!("select refundd.deliver({long}, '1 minute', null)")),
     ]
     .map(|(table, statement)| (statement, format!("{table}_texts_are_bounded")));

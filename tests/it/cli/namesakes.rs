@@ -52,7 +52,7 @@ async fn a_ref_that_is_also_the_id_of_another_refund_is_cancelled_or_moved_from_
         // No refund has the ref 2.
         let (code, said) = run(&["2", "--reason=x"]);
         let words =
-            "2: no refund has this ref; refs are named here, not ids: if it is an id, `refundd show 2` tells";
+            "2: no refund has this ref, and ids are not taken here: look up the refund 2 to see its ref";
         assert!(code == Some(1) && said.contains(words), "{said}");
 
         let refs = file("1\n5\n");

@@ -12,6 +12,18 @@ fn limit_complaints(lines: &str) -> String {
 }
 
 #[test]
+fn a_channel_has_at_most_so_many_limits_as_the_journal_can_name() {
+    let names: Vec<String> = (0..=100).map(|nth| format!("l{nth}")).collect();
+    let file = |names: &[String]| {
+        let limits: Vec<String> =
+            names.iter().map(|name| format!("[limit.{name}]\npermits = 1\nper = \"1s\"\n")).collect();
+        format!("{}[channel.a]\nendpoint = \"http://localhost/\"\nlimits = {names:?}\n", limits.concat())
+    };
+    parse(&format!("{SERVERS}{}", file(&names[..100]))).unwrap();
+    assert!(complaints(&file(&names)).contains("names more than 100 limits"));
+}
+
+#[test]
 fn limits_have_to_be_named_and_to_exist() {
     insta::assert_snapshot!(complaints(
         "[limit.acme]\npermits = 1\nper = \"1s\"\n\
