@@ -113,9 +113,19 @@ mod tests {
 
     #[test]
     fn every_statement_that_answers_with_refunds_reads_the_same_columns() {
-        for name in
-            ["one", "list", "find", "cancel", "move", "compare", "save", "decide", "decide_and_note", "approve", "review_page"]
-        {
+        for name in [
+            "one",
+            "list",
+            "find",
+            "cancel",
+            "move",
+            "compare",
+            "save",
+            "decide",
+            "decide_and_note",
+            "approve",
+            "review_page",
+        ] {
             let (_, text) = statements().into_iter().find(|(other, _)| *other == name).unwrap();
             assert!(text.contains(refund_columns!()), "`{name}` reads other columns than `refund_columns!`");
         }

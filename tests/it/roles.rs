@@ -228,6 +228,9 @@ async fn what_a_migration_makes_belongs_to_the_owner_of_what_is_there_whoever_ru
         "alter table refundd.limits drop column server, drop column server_since",
         // 0026
         "drop function refundd.rule_shape, refundd.rule_reach",
+        // A check of 0094 reads the rule as jsonb.
+        "alter table refundd.limits drop constraint if exists limits_texts_are_bounded",
+        "alter table refundd.limit_rules drop constraint if exists limit_rules_texts_are_bounded",
         "alter table refundd.limits alter column rule type text",
         "alter table refundd.limit_rules alter column rule type text",
         "create function refundd.rule_shape(rule text) returns text language sql return rule",

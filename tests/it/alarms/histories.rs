@@ -284,22 +284,16 @@ fn a_permit_of_an_inquiry_that_lapses_among_inquiries_that_are_made_wakes_nobody
 
 #[test]
 fn a_slow_channel_whose_refunds_are_all_rejected_rings_unless_it_is_suspended() {
-    // One in five minutes, for two hours.
-    let history = |more: &str| {
-        let page = |nth: usize| {
-            format!("refundd_attempts_total{{channel=\"acme\",outcome=\"rejected\"}} {}\n{more}", nth / 20)
+    let history = |more: &str, rejected: fn(usize) -> usize| {
+        let page = |count| {
+            format!("refundd_attempts_total{{channel=\"acme\",outcome=\"rejected\"}} {count}\n{more}")
         };
-        (0..=480).map(|nth| scrape(&page(nth))).collect::<Vec<_>>()
+        (0..=480).map(|nth| scrape(&page(rejected(nth)))).collect::<Vec<_>>()
     };
-    assert!(holds("RefunddBankRejectsAll", history("")));
+    let (one_in_five_minutes, an_hour_ago) = (|nth| nth / 20, |nth: usize| nth.min(240) / 8);
+    assert!(holds("RefunddBankRejectsAll", history("", one_in_five_minutes)));
     let suspended = "refundd_channel_suspended{channel=\"acme\",by=\"breaker\"} 1";
-    assert!(!holds("RefunddBankRejectsAll", history(suspended)), "another rule says so");
-    // Rejections of an hour ago, as before a person resumed the channel, and nothing since.
-    let quiet = (0..=480).map(|nth: usize| {
-        scrape(&format!(
-            "refundd_attempts_total{{channel=\"acme\",outcome=\"rejected\"}} {}\n",
-            nth.min(240) / 8
-        ))
-    });
-    assert!(!holds("RefunddBankRejectsAll", quiet.collect::<Vec<_>>()), "nothing is rejected now");
+    assert!(!holds("RefunddBankRejectsAll", history(suspended, one_in_five_minutes)), "another rule says so");
+    // As before a person resumed the channel.
+    assert!(!holds("RefunddBankRejectsAll", history("", an_hour_ago)), "nothing is rejected now");
 }

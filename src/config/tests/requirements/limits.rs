@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::channel;
-use crate::config::tests::{complaints, with};
+use crate::config::tests::{SERVERS, complaints, parse, with};
 use crate::limiter::Placement;
 use crate::refund::id::LimitName;
 
