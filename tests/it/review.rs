@@ -3,9 +3,12 @@
 mod in_a_browser;
 
 use playground::bank::Step;
+use refundd::caller::Names;
 use refundd::forecast::{FullPace, Quota};
 use refundd::refund::{RefundId, State};
+use refundd::store::{Filter, statements};
 use serde_json::json;
+use sqlx::{AssertSqlSafe, Executor};
 
 use crate::decisions::version;
 use crate::dispatch::UNLIMITED;
@@ -63,6 +66,49 @@ async fn a_person_sees_every_attempt_and_settles_many_at_once_over_http() {
         .await;
     assert_eq!(refused.status, 422, "{refused:?}");
     node.stop().await;
+}
+
+/// How Postgres carries out a statement of the store with these values.
+async fn plan_of(scratch: &Scratch, name: &str, values: &str) -> String {
+    let (_, sql) = statements().into_iter().find(|(other, _)| *other == name).unwrap();
+    let mut connection = scratch.connect().await;
+    connection.execute(AssertSqlSafe(format!("prepare it as {sql}"))).await.unwrap();
+    let explain = format!("explain (analyze, costs off, timing off, summary off) execute it({values})");
+    let lines: Vec<String> =
+        sqlx::query_scalar(AssertSqlSafe(explain)).fetch_all(&mut connection).await.unwrap();
+    lines.join("\n")
+}
+
+#[tokio::test]
+async fn what_waits_for_a_person_is_listed_newest_first_without_a_look_at_newer_refunds() {
+    let scratch = Scratch::with_refunds(4).await;
+    scratch.publish("globex").await;
+    scratch.publish("initech").await;
+    scratch.insert("globex", "G-", 4).await;
+    scratch.insert("initech", "I-", 1).await;
+    scratch.to_review("id in (1, 3, 5, 6, 8)").await;
+    scratch.insert("acme", "N-", 5_000).await;
+    scratch.sql("analyze refundd.refunds").await;
+    let all = || Filter { state: Some(State::Review), limit: 10, ..Filter::of(Names::All) };
+    let globex = Names::These(["globex".to_owned()].into());
+    for (filter, expected) in [
+        (all(), &[8, 6, 5, 3, 1][..]),
+        (Filter { limit: 2, ..all() }, &[8, 6][..]),
+        (Filter { limit: 2, after: Some(RefundId(6)), ..all() }, &[5, 3][..]),
+        (Filter { channel: Some("acme".to_owned()), ..all() }, &[3, 1][..]),
+        (Filter { channels: globex, ..all() }, &[8, 6, 5][..]),
+        (Filter { refund_ref: Some("G-1".to_owned()), ..all() }, &[5][..]),
+        (Filter { state: Some(State::Unknown), ..all() }, &[][..]),
+    ] {
+        let listed = scratch.store.list(&filter).await.unwrap();
+        let ids: Vec<i64> = listed.iter().map(|refund| refund.id.0).collect();
+        assert_eq!(ids, expected, "{filter:?}");
+    }
+    // The state, the id before the page, the page's length, the channel, and the caller's channels.
+    let plan = plan_of(&scratch, "list_unsettled", "'review', null, 10, null, null").await;
+    let removed = plan.lines().filter_map(|line| line.trim().strip_prefix("Rows Removed by Filter: "));
+    let most = removed.map(|count| count.parse::<i64>().unwrap()).max().unwrap_or(0);
+    assert!(most < 10 && plan.contains("refunds_unsettled"), "{plan}");
 }
 
 #[tokio::test]
