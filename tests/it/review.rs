@@ -138,6 +138,21 @@ async fn a_deadline_that_cannot_be_kept_is_foretold() {
     assert_eq!(scratch.store.census().await.unwrap()[0].late, None);
 }
 
+#[tokio::test]
+async fn no_forecast_reads_the_refunds_of_a_channel_without_a_deadline() {
+    let scratch = Scratch::with_refunds(100).await;
+    let values = "array['acme'], array[2.0::float8], array[null::float8], array[null::float8], array[null::float8], array[null::float8]";
+    let reads = async || {
+        let plan = plan_of(&scratch, "forecast", values).await;
+        let reads =
+            plan.lines().find(|line| line.contains(" on refunds r ")).unwrap_or_else(|| panic!("{plan}"));
+        !reads.contains("never executed")
+    };
+    assert!(!reads().await);
+    save_due(&scratch, "early-", 1, "now()", "now() + interval '20 seconds'").await;
+    assert!(reads().await);
+}
+
 /// Saves refunds of `acme` with a due time and a deadline, as SQL.
 async fn save_due(scratch: &Scratch, prefix: &str, count: u32, due: &str, deadline: &str) {
     scratch

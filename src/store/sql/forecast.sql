@@ -8,9 +8,12 @@
 -- due does not delay it. Times are seconds from now, because timestamps end too early for a small rate and a long backlog.
 -- The permits of a quota have numbers, from 0 in the running window on through all windows. A refund gets the next number, or the
 -- first number of the window that runs when its turn comes, if that is higher.
--- The forecast reads only the first 200,000 refunds of a channel; if a channel will be late, these show it.
-    with rates as (
-        select a.channel, a.rate, a.permits, a.spent, a.ends_s, a.per_s
+-- The forecast reads only the first 200,000 refunds of a channel; if a channel will be late, these show it. It reads none of a channel
+-- without a deadline: has_deadlines is worked out before them (materialized), and stands below the window functions.
+    with rates as materialized (
+        select a.channel, a.rate, a.permits, a.spent, a.ends_s, a.per_s,
+               exists (select from refundd.refunds d
+                        where d.state = 'ready' and d.deadline_at is not null and d.channel = a.channel) as has_deadlines
           from unnest(:channel::text[], :rate::float8[], :permits::float8[], :spent::float8[], :ends_s::float8[], :per_s::float8[])
                as a (channel, rate, permits, spent, ends_s, per_s)
     ), ahead as (
@@ -27,7 +30,7 @@
                                           over (order by backlog.due_at, backlog.id rows unbounded preceding) + backlog.place / rates.rate as sent_s
                                  from (select r.id, r.due_at, r.deadline_at, row_number() over (order by r.due_at, r.id) as place,
                                               case when r.due_at > now() then extract(epoch from r.due_at - now())::float8 else 0 end as due_s
-                                         from refundd.refunds r where r.channel = rates.channel and r.state = 'ready'
+                                         from refundd.refunds r where rates.has_deadlines and r.channel = rates.channel and r.state = 'ready'
                                         order by r.due_at, r.id limit 200000) backlog
                               ) paced
                       ) numbered
@@ -37,8 +40,7 @@
                                  case when numbered.number >= rates.permits
                                       then rates.ends_s + (floor(numbered.number / rates.permits) - 1) * rates.per_s
                                            + (numbered.number - floor(numbered.number / rates.permits) * rates.permits + 1) / rates.rate end)
-          ) l on exists (select from refundd.refunds d
-                          where d.state = 'ready' and d.deadline_at is not null and d.channel = rates.channel)
+          ) l on true
          group by rates.channel
     ), before as (
         select c.channel, c.late from refundd.channels c where c.channel = any(:channel)
