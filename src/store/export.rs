@@ -102,6 +102,9 @@ impl EndedBy {
 /// How many lines of the journal one statement reads.
 const PAGE: i64 = 10_000;
 
+/// One statement looks for lines in a day, or in up to 32 days next to a part without lines.
+const DAY_US: i64 = 24 * 60 * 60 * 1_000_000;
+
 // `id + 0`, as in `proof.rs`: the planner would walk the index on `id` from its end.
 const RANGE: &str = "
     select min(id + 0) as first, max(id + 0) as last from refundd.attempts
@@ -240,6 +243,25 @@ impl Store {
         Ok(rows.iter().map(|row| row.get("name")).collect())
     }
 
+    /// The first and the last line of the journal in a period. After a step of the clock, ids are in another order than times, so each
+    /// part of the period is read. The newest part is the first one: the parts get longer before the beginning of the journal.
+    async fn range_of(&self, period: Period) -> Result<Option<(i64, i64)>, StoreError> {
+        let mut range: Option<(i64, i64)> = None;
+        let (mut to_us, mut part_us) = (period.to_us, DAY_US);
+        while to_us > period.from_us {
+            let from_us = period.from_us.max(to_us.saturating_sub(part_us));
+            let row = sqlx::query(RANGE).bind(from_us).bind(to_us).one(&self.db.patient()).await;
+            let row = row.doing("find the period in the journal")?;
+            let found = row.get::<Option<i64>, _>("first").zip(row.get::<Option<i64>, _>("last"));
+            part_us = if found.is_some() { DAY_US } else { (part_us * 2).min(32 * DAY_US) };
+            if let Some((first, last)) = found {
+                range = range.or(found).map(|(lowest, highest)| (lowest.min(first), highest.max(last)));
+            }
+            to_us = from_us;
+        }
+        Ok(range)
+    }
+
     /// Calls `see` with the sends of a channel that ended in the period, from its beginning up to and without its end, in
     /// the order of the journal. `see` gets one page at a time, and how much of the journal was read in percent; it stops
     /// the reading by answering false. The journal must be whole before `whole_us`, which is not before the end of the period: a line
@@ -252,13 +274,7 @@ impl Store {
         mut see: impl FnMut(&[SentLine], i64) -> bool,
     ) -> Result<(), StoreError> {
         let db = self.db.patient();
-        let range = sqlx::query(RANGE).bind(period.from_us).bind(period.to_us).one(&db).await;
-        let range = range.doing("find the period in the journal")?;
-        let (Some(first), Some(last)) =
-            (range.get::<Option<i64>, _>("first"), range.get::<Option<i64>, _>("last"))
-        else {
-            return Ok(());
-        };
+        let Some((first, last)) = self.range_of(period).await? else { return Ok(()) };
         let mut after = first - 1;
         while after < last {
             let to = last.min(after + PAGE);

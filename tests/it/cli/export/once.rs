@@ -55,3 +55,30 @@ async fn the_money_of_each_refund_is_in_the_sums_of_one_period_alone() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_export_of_many_days_has_every_send_also_where_ids_and_times_are_in_different_orders() {
+    let scratch = Scratch::with_refunds(6).await;
+    // The first two and the last two lines are dated in the middle, as after steps of the clock. Before the middle is a gap.
+    scratch
+        .sql(
+            "insert into refundd.attempts (refund_id, channel, kind, number, lease_epoch, node, started_at, finished_at, outcome, code)
+             select nth, 'acme', 'send', 1, 1, 'a#1', dated, dated, 'unknown', 'http_status'
+               from unnest(array[20, 21, 200, 3, 19, 20]) with ordinality as line (days, nth),
+                    lateral (values (now() - days * interval '1 day')) as t (dated)
+              order by nth",
+        )
+        .await;
+    let now = scratch.store.now().await.unwrap().as_microsecond();
+    let day_us: i64 = 24 * 60 * 60 * 1_000_000;
+    for (days, expected) in [(300, &[1, 2, 3, 4, 5, 6][..]), (30, &[1, 2, 4, 5, 6][..]), (10, &[4][..])] {
+        let period = Period { from_us: now - days * day_us, to_us: now };
+        let mut seen = Vec::new();
+        let see = |lines: &[SentLine], _: i64| {
+            seen.extend(lines.iter().map(|line| line.refund.0));
+            true
+        };
+        scratch.store.each_page_of_sent("acme", period, now, see).await.unwrap();
+        assert_eq!(seen, expected, "{days} days");
+    }
+}
