@@ -24,13 +24,14 @@ pub struct Sealing {
     pub until_id: i64,
     /// The last line of all seals. It is never beyond `until_id`, unless somebody lowered that.
     pub seals_end_at: i64,
-    /// How many seals are missing. A negative number: there are more than were written.
+    /// How many seals are missing of those that were counted. A negative number: there are more than were written.
     pub missing_seals: i64,
     pub kept: KeptMonths,
 }
 
+// To count the seals means to read the whole index. Postgres does that only if the case needs it.
 const SEALING: &str = "
-    select s.until_id, s.seals - (select count(*) from refundd.seals) as missing_seals,
+    select s.until_id, s.seals - case when $1 then (select count(*) from refundd.seals) else 0 end as missing_seals,
            coalesce((select max(l.to_id) from refundd.seals l), 0) as seals_end_at,
            (extract(epoch from now()) * 1000000)::bigint as now_us,
            (extract(epoch from coalesce((select r.at_least from refundd.retention r where r.evidence = 'attempts'), interval '30 days'))
@@ -92,9 +93,10 @@ fn digest_of(row: &PgRow, columns: &[(&str, u32)]) -> Result<[u8; 32], sqlx::Err
 }
 
 impl Store {
-    /// How far the journal is sealed, and of which months lines may be missing.
-    pub async fn sealing(&self) -> Result<Sealing, StoreError> {
-        let row = sqlx::query(SEALING).one(&self.db.patient()).await;
+    /// How far the journal is sealed, and of which months lines may be missing. If it does not `count` the seals, all of them are
+    /// missing still: the caller counts those that it sees.
+    pub async fn sealing(&self, count: bool) -> Result<Sealing, StoreError> {
+        let row = sqlx::query(SEALING).bind(count).one(&self.db.patient()).await;
         let row = row.doing("read how far the journal is sealed")?;
         Ok(Sealing {
             until_id: row.get("until_id"),

@@ -136,7 +136,8 @@ async fn walk(
     channel: Option<&str>,
     heads: &[GivenHead],
 ) -> anyhow::Result<Proved> {
-    let sealing = store.sealing().await?;
+    // The walk over all channels sees each seal up to here, and counts them.
+    let mut sealing = store.sealing(channel.is_some()).await?;
     let until = sealing.until_id.max(sealing.seals_end_at);
     // Before the walk, which may last for minutes: meanwhile nodes seal these lines.
     let (unsealed, oldest_unsealed_us) = store.unsealed_lines(until, channel).await?;
@@ -148,6 +149,9 @@ async fn walk(
         let seals = store.seals(sealed_to, until, channel).await?;
         for seal in &seals {
             walk.see_seal(seal);
+        }
+        if channel.is_none() {
+            sealing.missing_seals -= i64::try_from(seals.len()).unwrap_or(i64::MAX);
         }
         sealed_to = seals.last().map_or(until, |seal| seal.span.to_id);
         while line_to < sealed_to {
