@@ -1,5 +1,6 @@
 //! One refund's journey through a running node, and what each answer of the bank makes of it.
 
+mod leases;
 mod prefetch;
 mod rules;
 

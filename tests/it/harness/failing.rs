@@ -29,6 +29,21 @@ pub async fn wait_at(scratch: &Scratch, condition: &str) {
         .await;
 }
 
+/// From now on each update of a refund of which `condition` is true takes two seconds, as on a slow disk.
+pub async fn slow_at(scratch: &Scratch, condition: &str) {
+    scratch
+        .sql("create function public.slows() returns trigger language plpgsql as $$ begin perform pg_sleep(2); return new; end $$")
+        .await;
+    scratch
+        .sql(&format!("create trigger slows before update on refundd.refunds for each row when ({condition}) execute function public.slows()"))
+        .await;
+}
+
+/// Ends what [`slow_at`] began.
+pub async fn slow_no_more(scratch: &Scratch) {
+    scratch.sql("drop trigger slows on refundd.refunds").await;
+}
+
 /// From now on the commit of a refund that has succeeded takes a second. A connection may be lost meanwhile, and Postgres notices
 /// that only when it answers.
 pub async fn dawdle_at_commits(scratch: &Scratch) {
