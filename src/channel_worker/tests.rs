@@ -221,6 +221,22 @@ async fn an_attempt_whose_claim_lies_before_a_sleep_of_the_machine_sends_nothing
 }
 
 #[tokio::test]
+async fn a_request_begins_neither_after_its_permit_nor_after_its_lease_whichever_is_first() {
+    let (worker, _inbox) = worker(Bucket::in_memory(Duration::from_secs(5)).unwrap(), "");
+    let now = Instant::now();
+    let later = now + Duration::from_mins(1);
+    for (closes, send_deadline, is_over) in
+        [(Some(later), now, true), (Some(now), later, true), (None, now, true), (Some(later), later, false)]
+    {
+        let span = closes.map(|closes| Span { opens_us: 0, closes_us: 0, opens: now, closes });
+        let permit = Permit { numbers: Vec::new(), span };
+        let attempt = Attempt { permit, send_deadline, ..attempt_of(&worker) };
+        let request = async |deadline: SendDeadline, _: Option<Reserved>| deadline.is_over(Instant::now());
+        assert_eq!(attempt.make(None, request).await, Some(is_over), "{closes:?}, {send_deadline:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_send_keeps_its_slot_until_the_settler_has_room_for_its_outcome() {
     let (worker, mut inbox) = worker(Bucket::in_memory(Duration::from_secs(5)).unwrap(), "");
     let most = worker.slots.free();
