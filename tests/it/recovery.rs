@@ -13,7 +13,7 @@ use refundd::heartbeat::Heartbeat;
 use refundd::metrics::Metrics;
 use refundd::node::Node;
 use refundd::recovery::{Keep, Recovery};
-use refundd::refund::{ChannelName, RefundId, State};
+use refundd::refund::{ChannelName, RefundId, State, inquiry};
 use refundd::store::{RecoveryMove, RedisTime};
 use refundd::wake_up::WakeUps;
 
@@ -42,6 +42,27 @@ async fn a_lease_that_still_runs_is_left_alone() {
     scratch.insert("acme", "R-", 1).await;
     scratch.sql("update refundd.refunds set state = 'sending', lease_node = 'a', lease_until = now() + interval '1 minute'").await;
     assert!(scratch.store.recover(RecoveryMove::Lapse, 100, &[]).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_lease_that_lapsed_is_asked_about_only_where_the_channel_asks() {
+    let scratch = Scratch::new().await;
+    for on_unknown in ["review", "inquire", "resend"] {
+        scratch.publish(on_unknown).await;
+        scratch.insert(on_unknown, on_unknown, 1).await;
+    }
+    let policy = "inquires = true, on_unknown = channel, resend_within = case channel when 'resend' then interval '1 hour' end";
+    scratch.sql(&format!("update refundd.channels set {policy}")).await;
+    scratch.lease("true", "attempts = 1, first_sent_at = now()").await;
+    scratch.sql("update refundd.refunds set lease_until = now() - interval '1 second'").await;
+    assert_eq!(scratch.store.recover(RecoveryMove::Lapse, 100, &[]).await.unwrap().len(), 3);
+    let asks = "select string_agg(concat_ws(' ', channel, state, inquire_at is not null), ', ' order by id) from refundd.refunds";
+    assert_eq!(scratch.text(asks).await, "review unknown f, inquire unknown t, resend unknown f");
+    let first = "select (extract(epoch from inquire_at - due_at) * 1000)::bigint from refundd.refunds where inquire_at is not null";
+    assert_eq!(u128::try_from(scratch.number(first).await), Ok(inquiry::FIRST.as_millis()));
+    let shown = scratch.store.recover(RecoveryMove::ShowUnknown, 100, &[]).await.unwrap();
+    assert_eq!(shown.iter().map(|moved| moved.channel.as_str()).collect::<Vec<_>>(), ["review"]);
+    assert_eq!(scratch.text(asks).await, "review review f, inquire unknown t, resend unknown f");
 }
 
 #[tokio::test]
