@@ -5,6 +5,7 @@ mod forgotten;
 mod late;
 mod lies;
 mod lost;
+mod mixed_up;
 mod permits;
 mod refused;
 mod resends;
