@@ -7,6 +7,7 @@ mod leases;
 mod nodes;
 mod pauses;
 mod schedule;
+mod unwitnessed;
 
 use std::time::Duration;
 
