@@ -21,3 +21,26 @@ async fn a_node_that_has_not_compared_clocks_sends_nothing_again() {
     let leased = store.claim_among(&request, &[]).await.unwrap().leased;
     assert_eq!(leased.iter().map(|lease| lease.is_resend).collect::<Vec<_>>(), [true]);
 }
+
+#[tokio::test]
+async fn a_node_that_has_not_compared_clocks_ends_no_grace() {
+    let scratch = Scratch::with_refunds(1).await;
+    add_address(&scratch, "acme").await;
+    scratch.lease("true", "attempts = 1, first_sent_at = now()").await;
+    scratch.release("true", "state = 'unknown', inquire_at = now()").await;
+    let store = scratch.store.clone().witnessed_by(ClockWitness::default());
+    let inquiry = async || {
+        let long = "inquire_at = now(), uncertain_at = now() - interval '1 hour'";
+        scratch.sql(&format!("update refundd.refunds set {long}")).await;
+        let mut leased = store.claim_inquiries(&claim_of("a", &[unlimited(1)])).await.unwrap().leased;
+        assert_eq!(leased.len(), 1);
+        leased.remove(0)
+    };
+    let before = inquiry().await;
+    assert_eq!((before.age, before.uncertain_for), (Duration::ZERO, None));
+    assert_eq!(store.watch_clock("a#1", None, false).await.unwrap(), None);
+    let about_an_hour = Duration::from_mins(50)..Duration::from_mins(90);
+    let after = inquiry().await;
+    assert!(after.uncertain_for.is_some_and(|span| about_an_hour.contains(&span)), "{after:?}");
+    assert!(about_an_hour.contains(&after.age), "{after:?}");
+}
