@@ -71,6 +71,20 @@ async fn a_claim_whose_window_is_far_from_postgres_own_time_is_refused() {
 }
 
 #[tokio::test]
+async fn a_permit_of_another_service_whose_window_is_far_from_postgres_own_time_is_refused() {
+    let scratch = limited_scratch_with(1).await;
+    let w = window(&scratch).await;
+    for (away, expected, spent) in
+        [(-3_600_000_000, Spent::ClocksApart, 0), (3_600_000_000, Spent::ClocksApart, 0), (0, Spent::Yes, 1)]
+    {
+        let permits = [numbered(1, w + away, 1).1];
+        let answer = scratch.store.spend(&permits, "shop", "a", Duration::from_secs(6), &[]).await.unwrap();
+        assert_eq!(answer, expected, "{away}");
+        assert_eq!(scratch.number("select count(*) from refundd.permits").await, spent, "{away}");
+    }
+}
+
+#[tokio::test]
 async fn an_id_that_is_asked_for_twice_is_leased_once() {
     let scratch = limited_scratch_with(2).await;
     assert_eq!(claim(&scratch, "a", &[unlimited(1), unlimited(1)]).await.leased.len(), 1);
