@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use refundd::refund::{Code, Outcome, RefundId};
+use refundd::refund::{Code, Outcome, RefundId, State};
 use refundd::store::{ClaimRequest, Claimed, LookPlace, RecoveryLook};
 
 use super::{claim, claim_of, lapse, limited_scratch_with, settled, unlimited};
@@ -111,4 +111,20 @@ async fn a_refund_is_uncertain_since_its_first_send_and_not_since_a_resend() {
     assert_eq!(refund.uncertain_since.unwrap().as_microsecond(), first);
     let last = "select count(*) from refundd.refunds where uncertain_at > now() - interval '5 minutes'";
     assert_eq!(scratch.number(last).await, 1, "inquiries count from the last send");
+}
+
+#[tokio::test]
+async fn the_claim_sends_nothing_again_that_the_bank_said_it_has() {
+    let scratch = limited_scratch_with(2).await;
+    let taken = [unlimited(1), unlimited(2)];
+    let first = claim(&scratch, "a", &taken).await;
+    // The leases lapsed. The bank's answer to one of them comes late, while another inquiry is planned.
+    scratch.release("true", "state = 'unknown', inquire_at = now() + interval '1 hour'").await;
+    let late = settled(&first, Outcome::Succeeded);
+    assert!(scratch.store.settle("a", &[late], false).await.unwrap().moved.is_empty());
+    scratch.sql("update refundd.refunds set inquire_at = null").await;
+    assert_eq!(scratch.count(State::Unknown).await, 2);
+    let request = ClaimRequest { resend_within: Some(Duration::from_hours(1)), ..claim_of("a", &taken) };
+    let leased = scratch.store.claim_among(&request, &[]).await.unwrap().leased;
+    assert_eq!(leased.iter().map(|lease| lease.id).collect::<Vec<_>>(), [first.leased[1].id]);
 }
