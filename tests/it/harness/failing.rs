@@ -1,5 +1,7 @@
 //! Statements that fail or wait.
 
+use refundd::refund::State;
+
 use super::{Scratch, until};
 
 /// From now on Postgres fails at each update of a refund of which `condition` is true, as with a trigger that somebody
@@ -44,18 +46,23 @@ pub async fn slow_no_more(scratch: &Scratch) {
     scratch.sql("drop trigger slows on refundd.refunds").await;
 }
 
-/// From now on the commit of a refund that has succeeded takes a second. A connection may be lost meanwhile, and Postgres notices
+/// From now on the commit of a refund that comes to `state` takes a second. A connection may be lost meanwhile, and Postgres notices
 /// that only when it answers.
-pub async fn dawdle_at_commits(scratch: &Scratch) {
+pub async fn dawdle_at_commits(scratch: &Scratch, state: State) {
     scratch
         .sql("create function public.dawdles() returns trigger language plpgsql as $$ begin perform pg_sleep(1); return null; end $$")
         .await;
     scratch
-        .sql(
+        .sql(&format!(
             "create constraint trigger dawdles after update on refundd.refunds deferrable initially deferred
-             for each row when (new.state = 'succeeded') execute function public.dawdles()",
-        )
+             for each row when (new.state = '{state}') execute function public.dawdles()"
+        ))
         .await;
+}
+
+/// Ends what [`dawdle_at_commits`] began.
+pub async fn dawdle_no_more(scratch: &Scratch) {
+    scratch.sql("drop trigger dawdles on refundd.refunds").await;
 }
 
 /// Waits until such a commit has begun.

@@ -19,7 +19,7 @@ fn too_late(id: i64) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_whose_commit_the_node_did_not_hear_of_is_not_said_to_be_late_and_one_that_is_late_is() {
     let scratch = Scratch::new().await;
-    dawdle_at_commits(&scratch).await;
+    dawdle_at_commits(&scratch, State::Succeeded).await;
     let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
     let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
     let text = scratch.file("a", ASKS).replace(&scratch.database_url, &around);

@@ -14,7 +14,7 @@ use crate::harness::{Scratch, TestNode, until};
 #[tokio::test]
 async fn an_outcome_whose_commit_the_node_did_not_hear_of_has_one_line_in_the_journal() {
     let scratch = Scratch::new().await;
-    dawdle_at_commits(&scratch).await;
+    dawdle_at_commits(&scratch, State::Succeeded).await;
     let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
     let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
     let text = scratch.file("a", &limited()).replace(&scratch.database_url, &around);
