@@ -170,6 +170,23 @@ async fn a_share_of_another_number_waits_until_the_permits_of_dead_and_older_nod
 }
 
 #[tokio::test]
+async fn a_share_is_given_to_another_node_only_when_its_owner_surely_uses_it_no_more() {
+    let scratch = Scratch::new().await;
+    assert_eq!(reserved(&scratch, 2, "a#1").await, ReservedShare::Own(1));
+    // A node uses its share for 5 s after it reserved the share. A busy machine makes each age longer.
+    for seconds in [4, 6, 8, 11] {
+        assert_eq!(reserved(&scratch, 2, "b#1").await, ReservedShare::Own(2));
+        for table in ["limit_shares", "share_rules"] {
+            let age = format!("seen_at = clock_timestamp() - interval '{seconds} seconds'");
+            scratch.sql(&format!("update refundd.{table} set {age} where node = 'a#1'")).await;
+        }
+        let expected = if seconds == 11 { ReservedShare::Own(1) } else { ReservedShare::AllTaken };
+        assert_eq!(reserved(&scratch, 2, "c#1").await, expected, "{seconds} s");
+    }
+    assert_eq!(reserved(&scratch, 2, "a#1").await, ReservedShare::AllTaken);
+}
+
+#[tokio::test]
 async fn a_node_that_waited_for_a_share_while_the_clock_was_ahead_has_none_once_the_clock_is_right() {
     let scratch = Scratch::new().await;
     assert_eq!(reserved(&scratch, 2, "old#1").await, ReservedShare::Own(1));
