@@ -41,8 +41,9 @@ pub fn read_answer<'r>(
     let says_two_things = json == Err(UnreadBody::SaysTwoThings);
     let json = json.ok();
     let blank = body.iter().all(u8::is_ascii_whitespace);
-    let is_unread = is_unread(status, headers, json.as_ref(), blank);
     let rules = &channel.answer_rules;
+    let is_unread = is_unread(status, headers, json.as_ref(), blank)
+        || json.as_ref().is_some_and(|json| holds_no_verdict(rules, status, json));
     let by_rule = by_rule(rules, status, headers, json.as_ref());
     let found = json.as_ref().and_then(|json| reference(channel.reference_at(), json));
     let lacks_reference = channel.bank_ref.is_some() && found.is_none();
@@ -88,6 +89,18 @@ pub(super) fn kept_reference(Asked { expected, .. }: Asked<'_>, bank_ref: Option
 fn takes_an_unread_verdict(rules: &[AnswerRule], status: u16, by_rule: Option<&(usize, Outcome)>) -> bool {
     by_rule.is_some_and(|(_, outcome)| !matches!(outcome, Outcome::Unknown | Outcome::Review))
         && rules.iter().any(|rule| rule.reads_body_of(status))
+}
+
+/// Whether the body is JSON in which no rule for this status can look: no object, such as `null` or a text, and no list into
+/// which a pointer leads. An object only lacks the field.
+fn holds_no_verdict(rules: &[AnswerRule], status: u16, json: &serde_json::Value) -> bool {
+    let can_look = |pointer: &str| {
+        let parent = pointer.rsplit_once('/').and_then(|(parent, _)| json.pointer(parent));
+        json.pointer(pointer).is_some() || parent.is_some_and(serde_json::Value::is_object)
+    };
+    let mut pointers =
+        rules.iter().filter(|rule| rule.status == status).filter_map(|rule| rule.body.as_ref());
+    !json.is_object() && !pointers.any(|(pointer, _)| can_look(pointer))
 }
 
 /// Whether a refund whose answer cannot be read may be executed: by the rule that decided, or by one about the body.

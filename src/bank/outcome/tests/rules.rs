@@ -191,13 +191,17 @@ fn a_rule_for_the_rest_takes_no_body_in_which_the_rules_before_it_could_not_look
         outcome,
     };
     let unframed = HeaderMap::new();
+    let framed = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("0"))]);
     let read = |channel: &Channel, status, headers: &HeaderMap, body: &[u8]| {
         let answer = read_answer(channel, &expected(), status, headers, body);
         (answer.outcome, answer.code)
     };
     let cut = (0..DECLINED.len()).map(|length| &DECLINED.as_bytes()[..length]);
     let others = ["<html>".as_bytes(), "51".as_bytes(), b"\x1f\x8b\x08\0".as_slice()];
-    let unread: Vec<&[u8]> = cut.chain(others).collect();
+    // Whole, but no object: no `/code` can stand in it.
+    let no_objects = ["null", "false", "51", r#""ERROR""#, "[]", r#"[{"error":"x"}]"#].map(str::as_bytes);
+    let unread = cut.chain(others).map(|body| (&unframed, body));
+    let unread: Vec<_> = unread.chain(no_objects.map(|body| (&framed, body))).collect();
     for (status, listed, rest) in [
         (200, RuleOutcome::Rejected, RuleOutcome::Succeeded),
         (200, RuleOutcome::Rejected, RuleOutcome::Accepted),
@@ -208,9 +212,9 @@ fn a_rule_for_the_rest_takes_no_body_in_which_the_rules_before_it_could_not_look
         (503, RuleOutcome::Accepted, RuleOutcome::SlowDown),
     ] {
         let channel = channel(vec![rule(status, Some("51"), listed), rule(status, None, rest)]);
-        for body in &unread {
+        for (headers, body) in &unread {
             let wanted = (Outcome::Unknown, Code::Unreadable);
-            assert_eq!(read(&channel, status, &unframed, body), wanted, "{status} {rest:?} {body:?}");
+            assert_eq!(read(&channel, status, headers, body), wanted, "{status} {rest:?} {body:?}");
         }
         let whole = read(&channel, status, &unframed, br#"{"code":"05"}"#);
         assert_eq!(whole.1, Code::ChannelRule, "{status} {rest:?}");
@@ -219,8 +223,14 @@ fn a_rule_for_the_rest_takes_no_body_in_which_the_rules_before_it_could_not_look
     let declined = rule(200, Some("51"), RuleOutcome::Rejected);
     // An answer without a body hides nothing where its headers say that it has none.
     let paid = channel(vec![declined.clone(), rule(200, None, RuleOutcome::Succeeded)]);
-    let framed = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static("0"))]);
     assert_eq!(read(&paid, 200, &framed, b""), by_rule(Outcome::Succeeded));
+    // An object only lacks the field, and these pointers lead to a text and into lists.
+    for (pointer, body) in [("/code", "{}"), ("", r#""05""#), ("/0", r#"["05"]"#), ("/0/code", "[{}]")] {
+        let looks = Some((pointer.to_owned(), "51".to_owned()));
+        let looks = AnswerRule { body: looks, ..declined.clone() };
+        let paid = channel(vec![looks, rule(200, None, RuleOutcome::Succeeded)]);
+        assert_eq!(read(&paid, 200, &framed, body.as_bytes()), by_rule(Outcome::Succeeded), "{pointer}");
+    }
     for (rest, wanted) in [(RuleOutcome::Unknown, Outcome::Unknown), (RuleOutcome::Review, Outcome::Review)] {
         let open = channel(vec![declined.clone(), rule(200, None, rest)]);
         assert_eq!(read(&open, 200, &unframed, b"<html>"), by_rule(wanted));
