@@ -9,12 +9,11 @@
 
 mod contradiction;
 mod errors;
+mod retry_after;
 mod texts;
 
-use std::time::Duration;
-
 use hyper::HeaderMap;
-use hyper::header::{CONTENT_LENGTH, DATE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
+use hyper::header::{CONTENT_LENGTH, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING};
 
 use super::Asked;
 use super::json::{self, UnreadBody};
@@ -22,10 +21,8 @@ use crate::channel::{AnswerRule, Channel, ReferenceAt, RuleOutcome};
 use crate::refund::{Answer, Code, Outcome, card, text};
 pub(super) use contradiction::{Contradiction, contradiction};
 use errors::{must_not_take, names_an_error, spells_status_otherwise};
+pub(super) use retry_after::retry_after;
 pub(super) use texts::{about_body, message};
-
-/// The longest `Retry-After` that refundd obeys; a longer one counts as this.
-const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
 /// Reads one whole answer to a send.
 #[must_use]
@@ -274,21 +271,6 @@ pub(super) fn asks_to_wait(
     blank: bool,
 ) -> bool {
     headers.contains_key(RETRY_AFTER) && (explains(json) || blank && is_framed(status, headers))
-}
-
-/// The wait that `Retry-After` asks for, in seconds or as a date. A date is compared with the bank's own `Date`, so
-/// the result depends on one clock only.
-pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    let value = text(RETRY_AFTER)?;
-    let wait = if let Ok(seconds) = value.parse::<u64>() {
-        Duration::from_secs(seconds)
-    } else {
-        let until = httpdate::parse_http_date(value).ok()?;
-        let now = httpdate::parse_http_date(text(DATE)?).ok()?;
-        until.duration_since(now).unwrap_or(Duration::ZERO)
-    };
-    Some(wait.min(LONGEST_WAIT))
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 mod rules;
 
+use std::time::Duration;
+
 use super::*;
 use crate::bank::secrets::ClientSecrets;
 use crate::refund::ExpectedEcho;
