@@ -53,12 +53,17 @@ pub(in crate::bank) fn read(status: u16, body: &[u8], secrets: Secrets<'_>) -> R
     let life = match of("expires_in") {
         None | Some(Value::Null) => LIFE,
         Some(life) => {
-            let seconds =
-                life.as_u64().or_else(|| life.as_str()?.parse().ok()).filter(|seconds| *seconds > 0);
-            Duration::from_secs(seconds.ok_or_else(|| unusable("`expires_in` is no number of seconds"))?)
+            let whole = life.as_u64().or_else(|| life.as_str()?.parse().ok()).map(Duration::from_secs);
+            let life = whole.or_else(|| floored(life.as_f64()?)).filter(|life| !life.is_zero());
+            life.ok_or_else(|| unusable("`expires_in` is no number of seconds"))?
         }
     };
     Ok(NewToken { header, life: life.min(LONGEST_LIFE) })
+}
+
+/// The whole seconds of a life that is written as a floating-point number, such as `3600.0`.
+fn floored(seconds: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(seconds.floor().min(LONGEST_LIFE.as_secs_f64())).ok()
 }
 
 #[cfg(test)]
@@ -74,6 +79,9 @@ mod tests {
             (r#"{"access_token":"t-1","token_type":"Bearer"}"#, 300),
             ("\u{feff}{\"access_token\":\"t-1\",\"token_type\":\"Bearer\"}", 300),
             (r#"{"access_token":"t-1","token_type":"Bearer","expires_in":99999999}"#, 86_400),
+            (r#"{"access_token":"t-1","token_type":"Bearer","expires_in":3600.0}"#, 3_600),
+            (r#"{"access_token":"t-1","token_type":"Bearer","expires_in":59.9}"#, 59),
+            (r#"{"access_token":"t-1","token_type":"Bearer","expires_in":1e300}"#, 86_400),
         ] {
             let token = read(200, body.as_bytes(), Secrets::default()).unwrap();
             assert_eq!((token.header.to_str().unwrap(), token.life.as_secs()), ("Bearer t-1", seconds));
@@ -95,6 +103,8 @@ mod tests {
             (200, r#"{"access_token":"t\u0000","token_type":"Bearer"}"#, "no header", true),
             (200, r#"{"access_token":"t","token_type":"Bearer","expires_in":0}"#, "no number", true),
             (200, r#"{"access_token":"t","token_type":"Bearer","expires_in":-1}"#, "no number", true),
+            (200, r#"{"access_token":"t","token_type":"Bearer","expires_in":0.9}"#, "no number", true),
+            (200, r#"{"access_token":"t","token_type":"Bearer","expires_in":-3600.5}"#, "no number", true),
         ] {
             let no = read(status, body.as_bytes(), Secrets::default()).unwrap_err();
             assert!(no.why.contains(why) && no.is_lasting == is_lasting, "{status} {body}: {no:?}");
