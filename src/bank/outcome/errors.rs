@@ -8,11 +8,13 @@ use serde_json::Value;
 use crate::channel::{AnswerRule, RuleOutcome};
 
 /// What the fields at the top of a body that name an error are called, without case, `_` and `-`.
-const FIELDS: [&str; 6] = ["error", "errors", CODE, "errormessage", "errortype", "fault"];
+const FIELDS: [&str; 9] =
+    ["error", "errors", CODE, "errormessage", "errortype", "fault", "haserror", "haserrors", "iserror"];
 const CODE: &str = "errorcode";
 
 /// What the fields at the top that deny a success are called.
-const SUCCESS_FIELDS: [&str; 2] = ["success", "ok"];
+const SUCCESS_FIELDS: [&str; 7] =
+    ["success", "ok", "issuccess", "successful", "issuccessful", "succeeded", "approved"];
 
 /// Texts in these fields that say that there is no error, in any case.
 const NO_ERROR: [&str; 8] = ["ok", "success", "none", "no error", "null", "false", "no", "n"];
@@ -125,6 +127,17 @@ mod tests {
             (r#"{"success":true,"ok":1}"#, false),
             (r#"{"success":null,"ok":"yes","successes":0}"#, false),
             (r#"{"result":{"success":false}}"#, false),
+            (r#"{"isSuccess":false,"id":"B-1"}"#, true),
+            (r#"{"successful":"false"}"#, true),
+            (r#"{"IsSuccessful":false}"#, true),
+            (r#"{"succeeded":0}"#, true),
+            (r#"{"approved":false,"errorCode":"00"}"#, true),
+            (r#"{"is_success":true,"approved":true,"succeeded":"7","successful":null}"#, false),
+            (r#"{"hasError":true}"#, true),
+            (r#"{"has_errors":1}"#, true),
+            (r#"{"IsError":"True","errorCode":"00"}"#, true),
+            (r#"{"hasError":false,"hasErrors":0,"isError":"N"}"#, false),
+            (r#"{"status":"succeeded","hasError":true,"approved":false}"#, false),
             (r#"{"terrors":"x"}"#, false),
             (r#"{"errorCode":0}"#, false),
             (r#"{"errorCode":"0000","errorMessage":""}"#, false),
