@@ -114,11 +114,11 @@ impl Bank {
             Some(inquiry) => {
                 let address = inquiry.url_of("key").map_err(|_| BankError::endpoint(&channel.endpoint))?;
                 let client = Client::new(&settings, &address, channel.inquiry_authorization())?;
-                Some((Arc::clone(inquiry), client.signing(channel, &address)))
+                Some((Arc::clone(inquiry), client.of_channel(channel, &address)))
             }
         };
         let sends = Client::new(&settings, &channel.endpoint, channel.authorization.as_ref())?
-            .signing(channel, &channel.endpoint);
+            .of_channel(channel, &channel.endpoint);
         let tokens = Tokens::of(channel)?;
         Ok(Bank { channel: channel.clone(), path, sends, tokens, inquiry })
     }

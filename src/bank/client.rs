@@ -1,12 +1,12 @@
 //! The client of one address of a bank: makes one request and returns the result of the call.
 //!
 //! It follows no redirects, uses no proxies and sends no request twice. The size of an answer and the time for it are
-//! bounded. It does not know what an answer means.
+//! bounded. It does not know what an answer means, only which statuses need no body.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, HOST, HeaderName, HeaderValue, USER_AGENT,
 };
@@ -16,6 +16,7 @@ use secrecy::ExposeSecret;
 use super::BankError;
 use super::connect::Dialer;
 use super::door::{Passed, SendDeadline};
+use super::outcome::refusals;
 use super::pool::{Pool, Reserved, Unreachable};
 use super::secrets::ClientSecrets;
 use super::settings::ConnectionSettings;
@@ -36,7 +37,7 @@ pub struct BankRequest {
 
 #[derive(Debug)]
 pub enum CallResult {
-    /// The bank's whole answer; only its head, if the client was made for the status and the body did not come whole.
+    /// The bank's whole answer. Only its head, if the body did not come whole and the status is enough.
     Answer { status: u16, headers: HeaderMap, body: Bytes, first_byte: Instant },
     /// The request may have reached the bank, and no whole answer came.
     Lost { code: Code, message: String, first_byte: Instant },
@@ -55,6 +56,8 @@ pub struct Client {
     signer: Option<Signer>,
     timeout: Duration,
     is_status_enough: bool,
+    /// The statuses that are enough if the body is too long.
+    refusals: Vec<u16>,
 }
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -90,13 +93,14 @@ impl Client {
         let pool = Pool::new(dialer, settings.most, settings.idle_timeout);
         let secrets = ClientSecrets::of(address, authorization);
         let timeout = settings.timeout;
-        Ok(Client { pool, secrets, headers, signer: None, timeout, is_status_enough: false })
+        let (signer, is_status_enough, refusals) = (None, false, Vec::new());
+        Ok(Client { pool, secrets, headers, signer, timeout, is_status_enough, refusals })
     }
 
-    /// The same client, which signs its requests if the channel has keys for that.
-    pub fn signing(self, channel: &Channel, address: &hyper::Uri) -> Self {
+    /// The same client for the requests of this channel. It signs them if the channel has keys for that.
+    pub fn of_channel(self, channel: &Channel, address: &hyper::Uri) -> Self {
         let signer = channel.signing.as_ref().map(|keys| Signer::new(keys, address));
-        Client { signer, ..self }
+        Client { signer, refusals: refusals(&channel.answer_rules), ..self }
     }
 
     /// The same client, for a server whose status says all: an answer whose body does not come whole counts, without the body.
@@ -178,7 +182,7 @@ impl Client {
         let answered = tokio::time::timeout(self.timeout, async {
             let response = connection.sender.send_request(http_request).await?;
             let (head, body) = response.into_parts();
-            if self.is_status_enough {
+            if self.is_status_enough || self.refusals.contains(&head.status.as_u16()) {
                 cut_off = Some((head.status.as_u16(), head.headers.clone()));
             }
             let body = Limited::new(body, Self::LONGEST_ANSWER).collect().await;
@@ -192,7 +196,10 @@ impl Client {
         // The door passes no more bytes of this request now, so its record is final.
         let is_whole = matches!(answered, Ok(Ok((_, Ok(_)))));
         let passed = if is_whole { connection.door.answered() } else { connection.door.shut() };
-        if let (Some((status, headers)), false, Passed::Yes { first_byte }) = (cut_off, is_whole, passed) {
+        // Of a refusal only a body that is too long may be missing: one that was cut might have named another refund.
+        let is_too_long = matches!(&answered, Ok(Ok((_, Err(error)))) if error.is::<LengthLimitError>());
+        let cut_off = cut_off.filter(|_| is_too_long || self.is_status_enough && !is_whole);
+        if let (Some((status, headers)), Passed::Yes { first_byte }) = (cut_off, passed) {
             // The server answers, although no further request may go on this connection.
             reserved.answered(true, None);
             return (CallResult::Answer { status, headers, body: Bytes::new(), first_byte }, Retry::No);

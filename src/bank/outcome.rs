@@ -257,6 +257,14 @@ fn by_table(
     }
 }
 
+/// The statuses by which the bank or a gateway refuses a request that it did not execute, whatever the body says. Those to which a
+/// rule gives another meaning are not among them.
+pub(super) fn refusals(rules: &[AnswerRule]) -> Vec<u16> {
+    let asks_to_wait = |rule: &AnswerRule| rule.body.is_none() && rule.outcome == RuleOutcome::SlowDown;
+    let is_plain = |status: &u16| rules.iter().all(|rule| rule.status != *status || asks_to_wait(rule));
+    [401, 403, 407, 425, 429].into_iter().filter(is_plain).collect()
+}
+
 /// Whether the body is the bank's own explanation: an object or an array. A text page may be valid JSON by chance, such as `404`.
 fn explains(json: Option<&serde_json::Value>) -> bool {
     json.is_some_and(|json| json.is_object() || json.is_array())

@@ -9,7 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::bank::pool::Want;
 use crate::bank::slept::Slept;
-use crate::channel::Networks;
+use crate::channel::{AnswerRule, Networks, RuleOutcome};
+use crate::config::Config;
 
 /// The client of this listener.
 fn client(listener: &TcpListener, idle_timeout: Duration, timeout: Duration) -> Client {
@@ -207,6 +208,57 @@ async fn a_lost_answer_names_its_cause() {
         let CallResult::Lost { code: found, message, .. } = &result else { panic!("{result:?}") };
         assert_eq!(*found, code, "{message}");
         assert!(message.starts_with(begins) && message.contains("reset by peer"), "{message}");
+    }
+}
+
+/// Only the part up to the bound is read, and nothing else is wrong with such an answer.
+#[tokio::test]
+async fn a_refusal_with_a_page_that_is_too_long_counts_unless_a_rule_gives_its_status_a_meaning() {
+    let page = "x".repeat(Client::LONGEST_ANSWER + 1);
+    let config = Config::of_tables("[channel.acme]\nendpoint = \"http://localhost/\"\nlimits = []\n");
+    let rule = |status, body: Option<(&str, &str)>, outcome| AnswerRule {
+        status,
+        body: body.map(|(pointer, text)| (pointer.to_owned(), text.to_owned())),
+        outcome,
+    };
+    let answer_rules = vec![
+        rule(401, Some(("/code", "7")), RuleOutcome::SlowDown),
+        rule(407, None, RuleOutcome::Rejected),
+        rule(425, None, RuleOutcome::SlowDown),
+    ];
+    let channel = Channel { answer_rules, ..config.channels.values().next().unwrap().as_ref().clone() };
+    for (status, sent, counts) in [
+        (429, page.len(), true),
+        (403, page.len(), true),
+        (425, page.len(), true),
+        (401, page.len(), false),
+        (407, page.len(), false),
+        (500, page.len(), false),
+        (200, page.len(), false),
+        (429, 1, false),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = client(&listener, Duration::from_secs(4), Duration::from_secs(30))
+            .of_channel(&channel, &channel.endpoint);
+        let bank = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            let head = format!("HTTP/1.1 {status} Any\r\ncontent-length: {}\r\n\r\n", page.len());
+            stream.write_all(head.as_bytes()).await.unwrap();
+            // The client hangs up as soon as the page is too long.
+            let _ = stream.write_all(&page.as_bytes()[..sent]).await;
+        };
+        let (request, deadline) = (post(Bytes::new()), deadline());
+        let ((), result) = tokio::join!(bank, client.call(&request, &deadline, None));
+        match &result {
+            CallResult::Answer { status: came, body, .. } => {
+                assert!(counts && *came == status && body.is_empty(), "{status} {sent}: {result:?}");
+            }
+            CallResult::Lost { code: Code::AnswerCut, .. } => assert!(!counts, "{status} {sent}"),
+            _ => panic!("{status} {sent}: {result:?}"),
+        }
+        // None is idle: the connection is not used again.
+        assert!(client.pool.lead(Instant::now() + Duration::from_millis(500), 1) > Duration::ZERO);
     }
 }
 
