@@ -33,7 +33,7 @@ impl Avoided {
     /// Then the address gets its place back. Until then it costs nothing while another address works.
     const REMEMBERED: Duration = Duration::from_hours(1);
 
-    /// A connection to this address was open and failed before it could be used.
+    /// A connection to this address was open, and failed before it could be used or brought no answer.
     pub fn failed(&self, address: SocketAddr) {
         let mut failed = self.0.locked();
         failed.retain(|_, at| at.elapsed() < Self::REMEMBERED);

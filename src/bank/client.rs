@@ -226,18 +226,20 @@ impl Client {
                 (CallResult::Unwritten { code: Code::WriteTimeout, message }, Retry::No)
             }
             (Err(_), Passed::Yes { first_byte }) => {
-                reserved.close();
-                let message = format!("no whole answer within {:?}", self.timeout);
+                let ends = reserved.connection().and_then(|connection| connection.ends);
+                let from = ends.map_or_else(String::new, |ends| format!(" from {}", ends.peer.ip()));
+                reserved.unanswered(Code::Timeout, first_byte);
+                let message = format!("no whole answer{from} within {:?}", self.timeout);
                 (CallResult::Lost { code: Code::Timeout, message, first_byte }, Retry::No)
             }
             (Ok(Err(error)), Passed::Yes { first_byte }) => {
-                reserved.lost(first_byte);
+                reserved.unanswered(Code::AnswerLost, first_byte);
                 // hyper's own text does not name the cause.
                 let message = chain(&error).to_string();
                 (CallResult::Lost { code: Code::AnswerLost, message, first_byte }, Retry::No)
             }
             (Ok(Ok((response, Err(error)))), Passed::Yes { first_byte }) => {
-                reserved.close();
+                reserved.unanswered(Code::AnswerCut, first_byte);
                 let message = format!("after status {}: {}", response.status(), chain(&*error));
                 (CallResult::Lost { code: Code::AnswerCut, message, first_byte }, Retry::No)
             }

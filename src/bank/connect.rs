@@ -1,6 +1,6 @@
 //! Opens connections to a bank: DNS, TCP, TLS, HTTP/1.1. It writes no byte of any request.
 //!
-//! An address that accepts a connection and then fails is avoided by the next dials.
+//! An address that accepts a connection and then fails, or does not answer, is avoided by the next dials.
 
 mod connection;
 mod progress;
@@ -96,10 +96,15 @@ impl Dialer {
 
     /// The error for a connection that the other end closed before its first request.
     pub fn closed(&self, connection: &Connection) -> DialError {
+        self.avoid(connection);
+        DialError::Closed { host: self.host.clone() }
+    }
+
+    /// Lets the next dials try the address of this connection after the others.
+    pub fn avoid(&self, connection: &Connection) {
         if let Some(ends) = connection.ends {
             self.avoided.failed(ends.peer);
         }
-        DialError::Closed { host: self.host.clone() }
     }
 
     /// The longest time for opening one connection: the channel's `connect_timeout`.

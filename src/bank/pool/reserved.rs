@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::{Pool, Shared, State, Want, idle};
 use crate::bank::connect::Connection;
 use crate::bank::kernel;
+use crate::refund::Code;
 
 /// A reserved connection. When it is dropped, the connection becomes idle again, unless it was closed or is no longer trusted.
 #[derive(Debug)]
@@ -112,12 +113,16 @@ impl Reserved {
         }
     }
 
-    /// The connection was lost after the first byte of a request. If it had been idle before, the bank probably closed
-    /// it for that.
-    pub(in crate::bank) fn lost(mut self, first_byte: Instant) {
+    /// A request that began at `first_byte` got no whole answer, for the reason `why`; the connection is not used again. The next
+    /// dials try another address first if this one did not answer in time, or never did on this connection.
+    pub(in crate::bank) fn unanswered(mut self, why: Code, first_byte: Instant) {
         let Some(connection) = self.connection.take() else { return };
+        if why == Code::Timeout || connection.answered == 0 {
+            self.pool.dialer.avoid(&connection);
+        }
         let idle = first_byte.saturating_duration_since(self.since);
-        if connection.answered > 0 && idle > Pool::AT_ONCE {
+        // If it had been idle before it was lost, the bank probably closed it for that.
+        if why == Code::AnswerLost && connection.answered > 0 && idle > Pool::AT_ONCE {
             self.pool.state().idle_bound.closed_after(idle, connection.answered);
         }
     }

@@ -75,6 +75,26 @@ async fn a_bank_whose_names_first_address_hangs_in_tls_is_sent_refunds_at_the_se
     drop(node);
 }
 
+/// The connection opens at the first address, and then no request is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bank_whose_names_first_address_never_answers_is_sent_the_next_refunds_at_the_second() {
+    let silent = Silent::open().await.unwrap();
+    let first = silent.address;
+    let (mut scratch, _redis) = scratch().await;
+    scratch.bank = PretendBank::start(second(first)).unwrap();
+    let one_by_one = "timeout = \"1s\"\nmax_in_flight = 1\n";
+    let channel = at(&format!("localhost:{}", first.port()), one_by_one);
+    let accepted = silent.accept();
+    let (node, _way) = node(&scratch, &channel);
+    scratch.insert("acme", "R-", 20).await;
+    within(Duration::from_secs(60), "all but the first are paid", async || {
+        scratch.count(State::Succeeded).await >= 19
+    })
+    .await;
+    assert!(accepted.load(Ordering::Relaxed) > 0, "the first address was tried");
+    drop(node);
+}
+
 /// `127.1` is a name for Rust and an address for DNS: people write it so to get past a check of the text.
 #[tokio::test]
 async fn a_name_that_leads_to_an_address_that_is_not_public_and_not_named_is_sent_nothing() {
