@@ -44,7 +44,7 @@ async fn forger(scratch: &Scratch) -> Forger {
 
 #[tokio::test]
 async fn a_forged_count_raises_no_limit() {
-    join_all(rules().into_iter().map(async |(rule, most)| {
+    join_all(rules().into_iter().map(|(rule, most)| async move {
         let scratch = Scratch::new().await;
         let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
         let mut forger = forger(&scratch).await;
@@ -62,7 +62,7 @@ async fn a_forged_count_raises_no_limit() {
 
 #[tokio::test]
 async fn a_forged_rule_raises_no_limit_and_is_deleted() {
-    join_all(rules().into_iter().map(async |(rule, most)| {
+    join_all(rules().into_iter().map(|(rule, most)| async move {
         for forged in ["fixed_window", "sliding_log"] {
             let scratch = Scratch::new().await;
             let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
@@ -86,7 +86,7 @@ async fn a_forged_rule_raises_no_limit_and_is_deleted() {
 
 #[tokio::test]
 async fn garbage_in_a_limits_hash_stops_nothing() {
-    join_all(rules().into_iter().map(async |(rule, _)| {
+    join_all(rules().into_iter().map(|(rule, _)| async move {
         let scratch = Scratch::new().await;
         let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
         let mut forger = forger(&scratch).await;
@@ -110,7 +110,7 @@ async fn garbage_in_a_limits_hash_stops_nothing() {
 async fn numbers_far_ahead_stop_nothing() {
     const TOO_FAR: &str = "9007199254740992"; // 2^53
     const FURTHEST: &str = "9007199254740991";
-    join_all(rules().into_iter().map(async |(rule, _)| {
+    join_all(rules().into_iter().map(|(rule, _)| async move {
         let scratch = Scratch::new().await;
         let node = TestNode::start(&scratch, "a", &channel(&rule)).await;
         let mut limit = forger(&scratch).await;
@@ -173,7 +173,7 @@ async fn a_forged_grid_of_slots_closes_no_strict_gap() {
 async fn replies_that_name_permits_wrongly_raise_no_limit() {
     // Hours away from each other, and within the difference that clocks may have.
     for (step_us, steps) in [(3_600_000_000, 1_000), (1_100_000, 7)] {
-        join_all(rules().into_iter().map(async |(rule, most)| {
+        join_all(rules().into_iter().map(|(rule, most)| async move {
             let scratch = Scratch::new().await;
             let server = SERVERS.redis.socket();
             let socket = server.with_file_name(format!("{}.sock", scratch.name));
