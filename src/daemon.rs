@@ -39,7 +39,7 @@ use crate::node::{Node, NodeState};
 use crate::notify::{LeasePatience, Notifier};
 use crate::recovery::{Keep, Recovery};
 use crate::refund::ChannelName;
-use crate::settler::Settler;
+use crate::settler::{OutcomesLeft, Settler};
 use crate::store::{Settled, Store, StoreError};
 use crate::wake_up::WakeUps;
 use exporting::Exporting;
@@ -69,6 +69,7 @@ pub struct Daemon {
     postgres_password: Mutex<Option<SecretString>>,
     access: Access,
     settler: JoinHandle<()>,
+    unwritten: OutcomesLeft,
     listeners: Listeners,
     /// `None` without a collector of spans.
     exporting: Option<Exporting>,
@@ -158,8 +159,9 @@ impl Daemon {
             );
         }
         let (outbox, inbox) = mpsc::channel::<Settled>(Settler::INBOX);
-        let settler =
-            supervisor.spawn_apart("settler", node.stop.clone(), Settler::new(node.clone(), inbox).run());
+        let settler = Settler::new(node.clone(), inbox);
+        let unwritten = settler.unwritten.clone();
+        let settler = supervisor.spawn_apart("settler", node.stop.clone(), settler.run());
         let inquiry_wake_ups = WakeUps::of_inquiries();
         let workers = Workers::new(node.clone(), wake_ups.clone(), inquiry_wake_ups.clone(), outbox);
 
@@ -175,6 +177,7 @@ impl Daemon {
             supervisor,
             publishing: Publishing::default(),
             settler,
+            unwritten,
             listeners,
             exporting,
         };

@@ -10,11 +10,12 @@
 //! own sends alone.
 //!
 //! The settler counts and logs each outcome once, when the first try to write it is over. Only then it is known
-//! whether Postgres takes the bank's reference, or the outcome becomes one for a person.
+//! whether Postgres takes the bank's reference, or the outcome becomes one for a person. A node that stops does not wait for that.
 
 mod aside;
 mod late;
 mod reporting;
+mod unwritten;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -22,22 +23,25 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::crash;
 use crate::failing::Failing;
 use crate::lock::Lock;
 use crate::logs::chain;
 use crate::node::{Node, jittered};
-use crate::refund::attempt::taken_reference;
-use crate::refund::{Answer, ChannelName, Code, Outcome, RefundId, Settlement, State};
+use crate::refund::{ChannelName, Outcome, RefundId};
 use crate::store::Settled;
+pub use unwritten::OutcomesLeft;
+use unwritten::Unlogged;
 
 /// The settler loop.
 #[derive(Debug)]
 pub struct Settler {
     writer: Writer,
     inbox: mpsc::Receiver<Settled>,
+    pub unwritten: OutcomesLeft,
+    asked: mpsc::Receiver<oneshot::Sender<usize>>,
 }
 
 impl Settler {
@@ -60,16 +64,21 @@ impl Settler {
     pub const INBOX: usize = 4096;
 
     pub fn new(node: Node, inbox: mpsc::Receiver<Settled>) -> Self {
-        Settler { writer: Writer { node, failing: Mutex::default(), refused: Mutex::default() }, inbox }
+        let (unwritten, asked) = OutcomesLeft::new();
+        let (failing, refused) = (Mutex::default(), Mutex::default());
+        let writer = Writer { node, failing, refused, unlogged: Unlogged::default() };
+        Settler { writer, inbox, unwritten, asked }
     }
 
     /// Runs until every sender of the inbox is dropped and every outcome is written.
     pub async fn run(self) {
-        let Settler { writer, mut inbox } = self;
+        let Settler { writer, mut inbox, mut asked, .. } = self;
         let mut batch = Vec::new();
         let mut aside: Vec<Settled> = Vec::new();
         // How many more were set aside, and are tried again at this moment.
         let mut looked_at: usize = 0;
+        // How many are in the other commits under way.
+        let mut first_tried: usize = 0;
         let mut commits = FuturesUnordered::new();
         let mut next = Instant::now();
         let mut look_at = next;
@@ -89,10 +98,10 @@ impl Settler {
                     }
                 }
                 Some(done) = commits.next() => {
-                    let (tried_again, locked): (usize, Vec<Settled>) = done;
-                    looked_at -= tried_again;
+                    let (tried, was_aside, locked): (usize, bool, Vec<Settled>) = done;
+                    *(if was_aside { &mut looked_at } else { &mut first_tried }) -= tried;
                     // More may be left of which none was tried yet. After a failure they wait, too.
-                    if aside.is_empty() || (tried_again > 0 && !locked.is_empty()) {
+                    if aside.is_empty() || (was_aside && !locked.is_empty()) {
                         look_at = Instant::now() + Self::LOOK_AGAIN;
                     }
                     aside.extend(locked);
@@ -101,7 +110,12 @@ impl Settler {
                 () = tokio::time::sleep_until(look_at.into()), if !aside.is_empty() && looked_at == 0 => {
                     let again: Vec<Settled> = aside.drain(..aside.len().min(Self::AGAIN_AT_ONCE)).collect();
                     looked_at += again.len();
-                    commits.push(writer.commit(again, true));
+                    commits.push(writer.commit(Arc::new(again), true));
+                    continue;
+                }
+                Some(answer) = asked.recv() => {
+                    aside.extend(writer.log_all(&mut inbox));
+                    let _ = answer.send(aside.len() + looked_at + first_tried);
                     continue;
                 }
             }
@@ -112,7 +126,10 @@ impl Settler {
             }
             if !batch.is_empty() {
                 next = Instant::now() + Self::GATHERING;
-                commits.push(writer.commit(std::mem::take(&mut batch), false));
+                let batch = Arc::new(std::mem::take(&mut batch));
+                first_tried += batch.len();
+                writer.unlogged.note(&batch);
+                commits.push(writer.commit(batch, false));
             }
         }
     }
@@ -126,20 +143,22 @@ struct Writer {
     failing: Mutex<Failing>,
     /// The outcomes that Postgres refused or failed to write though it wrote others: their refunds with the holders of their leases.
     refused: Mutex<HashSet<(RefundId, Arc<str>)>>,
+    unlogged: Unlogged,
 }
 
 impl Writer {
-    /// Writes outcomes, or those of them whose rows are free if they were set aside before. Returns the others, and how many
-    /// were set aside before.
-    async fn commit(&self, batch: Vec<Settled>, was_aside: bool) -> (usize, Vec<Settled>) {
+    /// Writes outcomes, or those of them whose rows are free if they were set aside before. Returns how many it tried,
+    /// whether they were set aside before, and those that wait.
+    async fn commit(&self, batch: Arc<Vec<Settled>>, was_aside: bool) -> (usize, bool, Vec<Settled>) {
+        let tried = batch.len();
         let (tried_again, waiting) = if was_aside {
             let channels: Vec<ChannelName> = batch.iter().map(|one| one.channel.clone()).collect();
-            (channels, self.write_free(batch).await)
+            (channels, self.write_free(Arc::unwrap_or_clone(batch)).await)
         } else {
             (Vec::new(), self.write(&batch, false).await)
         };
         self.node.slots.count_kept(waiting.iter().map(|one| &one.channel), tried_again.iter());
-        (tried_again.len(), waiting)
+        (tried, was_aside, waiting)
     }
 
     /// Writes outcomes, and tries until that works. Returns the outcomes that wait: others have locked their rows, or
@@ -245,22 +264,6 @@ impl Writer {
                 }
             }
         }
-    }
-
-    /// Turns an outcome into one for a person: the bank reference in the answer belongs to another refund.
-    async fn without_reference(&self, settled: &Settled) -> Settled {
-        let mut shown = settled.clone();
-        let reference = shown.answer.bank_ref.take().unwrap_or_default();
-        let holder = self.node.store.bank_ref_holder(&settled.channel, &reference).await.ok().flatten();
-        let message = taken_reference(&reference, holder, &shown.answer.message);
-        self.node.note_taken_reference(&settled.channel, settled.started, &message);
-        shown.answer = Answer {
-            status: settled.answer.status,
-            ..Answer::new(Outcome::Review, Code::BankRefTaken, message)
-        };
-        shown.settlement =
-            Settlement { next: State::Review, wait: Duration::ZERO, counted: true, inquire_in: None };
-        shown
     }
 
     /// Puts refunds that wait only for the end of their channel's cooling at the front of their bucket. A failure

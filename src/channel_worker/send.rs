@@ -178,10 +178,12 @@ impl SendAttempt {
         let taken = self.outbox.send(settled).await;
         // Not before: while no outcome can be written, no more requests start than there are slots.
         drop(slot);
-        if taken.is_err() {
+        if let Err(mpsc::error::SendError(lost)) = taken {
             tracing::error!(
-                refund.id = %self.refund.id,
-                "The settler has stopped; refund {} becomes unknown when its lease is over", self.refund.id,
+                refund.id = %lost.id, channel.name = %lost.channel, attempt.number = lost.attempt,
+                outcome = lost.answer.outcome.as_str(), code = lost.answer.code.as_str(),
+                bank_ref = lost.answer.bank_ref.as_deref(),
+                "The settler has stopped; refund {} becomes unknown when its lease is over", lost.id,
             );
         }
     }

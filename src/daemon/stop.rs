@@ -22,6 +22,8 @@ impl Daemon {
     const SPARE: Duration = Duration::from_secs(2);
     /// The longest wait for outcomes to be written, those of inquiries included.
     const OUTCOMES: Duration = Duration::from_secs(20);
+    /// The wait before each outcome that is not written is logged. SIGKILL may end the longest wait.
+    const LOG_OUTCOMES: Duration = Duration::from_secs(1);
     /// The longest wait for HTTP connections to end.
     const CONNECTIONS: Duration = Duration::from_secs(6);
     /// The longest wait for each of the last three statements.
@@ -68,16 +70,27 @@ impl Daemon {
         // The workers own the last senders of the settler's channel. Once they are dropped, the settler writes the
         // outcomes that it still has, and ends.
         drop(self.workers);
-        let (settler, calls) = (self.settler, &self.node.calls);
+        let (settler, calls, unwritten) = (self.settler, &self.node.calls, self.unwritten);
         let written = async move {
             let _ = settler.await;
             // Its last commit may have begun to look for late answers that contradict their refunds. An inquiry may still try to write
             // that the bank has a refund.
             calls.wait().await;
         };
+        let log_early = async {
+            tokio::time::sleep(Self::LOG_OUTCOMES).await;
+            unwritten.log().await;
+        };
+        let given_up = async {
+            tokio::join!(bounded(Self::OUTCOMES), log_early);
+            unwritten.log().await
+        };
         tokio::select! {
             () = written => {}
-            () = bounded(Self::OUTCOMES) => tracing::warn!("Stopped waiting for outcomes to be written"),
+            left = given_up => tracing::warn!(
+                outcomes = left,
+                "Stopped waiting for outcomes to be written; of sends, {left} are not written, and a line before this one has each"
+            ),
         }
         // Until here `admin_listen` answers: a node that stops slowly is no node that is gone, and its last counts are read.
         self.listeners.stop_signal().cancel();

@@ -1,24 +1,28 @@
-//! Counts and logs outcomes, and those that Postgres does not take yet.
+//! Counts and logs outcomes, and those that Postgres does not take, or not yet.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::bank::outcome::for_the_log;
 use crate::lock::Lock;
 use crate::logs::{chain, millis};
-use crate::refund::{Code, Outcome};
+use crate::refund::attempt::taken_reference;
+use crate::refund::{Answer, Code, Outcome, Settlement, State};
 use crate::store::{Settled, SettledBatch, StoreError};
 
 use super::Writer;
 
 impl Writer {
-    /// Counts and logs the outcomes of sends.
+    /// Counts and logs the outcomes of sends, without those that [`Writer::log_all`] has logged.
     pub(super) fn report(&self, batch: &[Settled]) {
         for one in batch {
-            self.report_one(one);
+            if self.unlogged.take(one) {
+                self.report_one(one);
+            }
         }
     }
 
-    fn report_one(&self, one: &Settled) {
+    pub(super) fn report_one(&self, one: &Settled) {
         let (id, channel, number, answer) = (one.id, &one.channel, one.attempt, &one.answer);
         let (outcome, code) = (answer.outcome.as_str(), answer.code.as_str());
         self.node.metrics.attempt(channel, outcome, one.duration);
@@ -41,6 +45,22 @@ impl Writer {
                 "Refund {id} came to {outcome} on channel `{channel}`, attempt {number}",
             ),
         }
+    }
+
+    /// Turns an outcome into one for a person: the bank reference in the answer belongs to another refund.
+    pub(super) async fn without_reference(&self, settled: &Settled) -> Settled {
+        let mut shown = settled.clone();
+        let reference = shown.answer.bank_ref.take().unwrap_or_default();
+        let holder = self.node.store.bank_ref_holder(&settled.channel, &reference).await.ok().flatten();
+        let message = taken_reference(&reference, holder, &shown.answer.message);
+        self.node.note_taken_reference(&settled.channel, settled.started, &message);
+        shown.answer = Answer {
+            status: settled.answer.status,
+            ..Answer::new(Outcome::Review, Code::BankRefTaken, message)
+        };
+        shown.settlement =
+            Settlement { next: State::Review, wait: Duration::ZERO, counted: true, inquire_in: None };
+        shown
     }
 
     /// Notes an outcome that Postgres refuses or fails to write, though it may take others. Logs it the first time: if the

@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use playground::Weather;
 use playground::bank::Step;
+use playground::forward::Forward;
 use refundd::refund::State;
 use rustix::process::Signal;
 
 use crate::dispatch::UNLIMITED;
 use crate::harness::http::get;
+use crate::harness::servers::SERVERS;
 use crate::harness::{NodeProcess, Scratch, Systemd, until};
 
 #[tokio::test]
@@ -103,6 +106,37 @@ async fn a_second_signal_shortens_the_wait_and_what_is_left_is_named() {
         node.log().into_iter().filter(|l| l.contains("left under this node's lease")).collect();
     assert_eq!(left.len(), 2, "{left:?}");
     assert_eq!(scratch.count(State::Sending).await, 2);
+}
+
+/// The first outcome is tried again and again, and the others wait behind it.
+#[tokio::test]
+async fn a_stop_while_postgres_is_away_leaves_each_outcome_with_the_banks_reference_in_the_log() {
+    let scratch = Scratch::new().await;
+    let way = Forward::start(&SERVERS.postgres.socket()).unwrap();
+    let around = SERVERS.postgres.url_through(way.address(), &scratch.name);
+    let pays = |after| {
+        let step = Step::answers(200, r#"{"status":"succeeded","id":"B-1"}"#).and_pays();
+        step.after(Duration::from_secs(after))
+    };
+    scratch.bank.next("acme", [pays(6)]);
+    scratch.bank.then("acme", pays(8));
+    let text = scratch.file("a", &format!("{UNLIMITED}bank_ref = \"/id\"\n"));
+    let mut node = NodeProcess::spawn_file(&text.replace(&scratch.database_url, &around), None);
+    node.wait_for_line("HTTP on");
+    scratch.insert("acme", "R-", 10).await;
+    assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 10).await);
+    way.set(Weather::Closed);
+    node.signal(Signal::TERM);
+    let logged = || {
+        let log = node.log();
+        log.iter().filter(|line| line.contains("came to succeeded") && line.contains("B-1")).count()
+    };
+    until("each outcome is logged", async || logged() == 10).await;
+    node.signal(Signal::TERM);
+    node.wait_for_line("of sends, 10 are not written");
+    node.wait();
+    let log = node.log();
+    assert_eq!(log.iter().filter(|line| line.contains("came to succeeded")).count(), 10, "{log:#?}");
 }
 
 /// A channel's time-outs may be far above the unit's `TimeoutStopSec=`.

@@ -18,7 +18,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/claiming.rs", "follow_up", "channel_worker/claiming.rs", 0xe98c_10d9),
     ("src/channel_worker/claiming.rs", "take_back", "channel_worker/claiming.rs", 0x14df_ecae),
     ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x9379_8180),
-    ("src/channel_worker/send.rs", "run", "send.rs", 0x8929_b7da),
+    ("src/channel_worker/send.rs", "run", "send.rs", 0x1750_5e25),
     ("src/channel_worker/send.rs", "send", "send.rs", 0x3fbf_4e73),
     ("src/channel_worker/inquire.rs", "run", "asking.rs", 0xc15b_5b84),
     ("src/channel_worker/inquire.rs", "settle", "asking.rs", 0x37c3_7cd6),

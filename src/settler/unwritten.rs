@@ -1,0 +1,72 @@
+//! Logs the outcomes that are not written while nobody knows whether this process lives until they are: nothing else has the
+//! banks' references.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::Writer;
+use crate::lock::Lock;
+use crate::refund::RefundId;
+use crate::store::Settled;
+
+/// Asks a settler for the outcomes that it has not written.
+#[derive(Debug, Clone)]
+pub struct OutcomesLeft(mpsc::Sender<oneshot::Sender<usize>>);
+
+impl OutcomesLeft {
+    pub(super) fn new() -> (Self, mpsc::Receiver<oneshot::Sender<usize>>) {
+        let (ask, asked) = mpsc::channel(1);
+        (OutcomesLeft(ask), asked)
+    }
+
+    /// Lets the settler count and log each outcome that it has not logged. It still tries to write them. Returns how many
+    /// outcomes may be unwritten: none if the settler has ended.
+    pub async fn log(&self) -> usize {
+        let (answer, count) = oneshot::channel();
+        match self.0.send(answer).await {
+            Ok(()) => count.await.unwrap_or_default(),
+            Err(_) => 0,
+        }
+    }
+}
+
+/// The outcomes whose first try is not over, so that none was counted and logged: their batches, and their places there.
+#[derive(Debug, Default)]
+pub(super) struct Unlogged(Mutex<HashMap<(RefundId, Arc<str>), (Arc<Vec<Settled>>, usize)>>);
+
+impl Unlogged {
+    pub fn note(&self, batch: &Arc<Vec<Settled>>) {
+        let places = (0..).zip(batch.iter());
+        self.0.locked().extend(places.map(|(place, one)| (key(one), (Arc::clone(batch), place))));
+    }
+
+    /// Whether this outcome was not logged; the caller logs it now.
+    pub fn take(&self, one: &Settled) -> bool {
+        self.0.locked().remove(&key(one)).is_some()
+    }
+
+    fn take_all(&self) -> Vec<(Arc<Vec<Settled>>, usize)> {
+        self.0.locked().drain().map(|(_, at)| at).collect()
+    }
+}
+
+fn key(one: &Settled) -> (RefundId, Arc<str>) {
+    (one.id, Arc::clone(&one.holder))
+}
+
+impl Writer {
+    /// Counts and logs the outcomes that were not, also those in the inbox. Returns these: to the settler they are set aside.
+    pub(super) fn log_all(&self, inbox: &mut mpsc::Receiver<Settled>) -> Vec<Settled> {
+        for (batch, place) in self.unlogged.take_all() {
+            self.report_one(&batch[place]);
+        }
+        let came: Vec<Settled> = std::iter::from_fn(|| inbox.try_recv().ok()).collect();
+        for one in &came {
+            self.report_one(one);
+        }
+        self.node.slots.count_kept(came.iter().map(|one| &one.channel), std::iter::empty());
+        came
+    }
+}
