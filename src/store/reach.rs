@@ -12,15 +12,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Once;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::{Either, select};
 use futures_util::stream::FuturesUnordered;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Error};
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpStream, UnixListener};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use crate::eyeballs;
@@ -29,6 +31,8 @@ use crate::eyeballs;
 const SECOND_TRY: Duration = Duration::from_millis(500);
 /// The longest time until sqlx connects to the Unix socket.
 const ACCEPT: Duration = Duration::from_secs(5);
+/// The longest time for the bytes of one side after the end of the other. An address that hangs never ends by itself.
+const LAST_BYTES: Duration = Duration::from_secs(1);
 
 /// Opens a connection. The caller limits its time.
 pub(super) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, Error> {
@@ -87,11 +91,28 @@ async fn relayed_to(address: SocketAddr, options: &PgConnectOptions) -> Option<P
         let accepted = timeout(ACCEPT, listener.accept()).await;
         drop((listener, folder));
         if let Ok(Ok((mut sqlx, _))) = accepted {
-            // The end of one side ends the other. The user of the connection sees why.
-            let _ = copy_bidirectional(&mut sqlx, &mut postgres).await;
+            pass_on(&mut sqlx, &mut postgres).await;
         }
     });
     PgConnection::connect_with(&options).await.ok()
+}
+
+/// Passes bytes on, both ways, until one side has ended and the other had time for its last bytes.
+async fn pass_on(sqlx: &mut UnixStream, postgres: &mut TcpStream) {
+    let (mut from_sqlx, mut to_sqlx) = sqlx.split();
+    let (mut from_postgres, mut to_postgres) = postgres.split();
+    let up = pin!(pass(&mut from_sqlx, &mut to_postgres));
+    let down = pin!(pass(&mut from_postgres, &mut to_sqlx));
+    let _ = match select(up, down).await {
+        Either::Left(((), down)) => timeout(LAST_BYTES, down).await,
+        Either::Right(((), up)) => timeout(LAST_BYTES, up).await,
+    };
+}
+
+/// Passes bytes on to their end. A failure ends them as well; the user of the connection sees why.
+async fn pass(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + Unpin)) {
+    let _ = copy(from, to).await;
+    let _ = to.shutdown().await;
 }
 
 /// Opens a Unix socket in a folder of its own, under the name by which sqlx looks for it.
@@ -127,5 +148,52 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The user's end and the relay's end of a Unix socket, and of TCP the relay's end and the server's end.
+    async fn ends() -> (UnixStream, UnixStream, TcpStream, TcpStream) {
+        let (user, sqlx) = UnixStream::pair().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let postgres = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        (user, sqlx, postgres, server)
+    }
+
+    #[tokio::test]
+    async fn a_connection_to_an_address_that_hangs_ends_with_its_user() {
+        let (mut user, mut sqlx, mut postgres, mut server) = ends().await;
+        user.write_all(b"hello").await.unwrap();
+        drop(user);
+        timeout(Duration::from_mins(1), pass_on(&mut sqlx, &mut postgres)).await.unwrap();
+        let mut came = Vec::new();
+        server.read_to_end(&mut came).await.unwrap();
+        assert_eq!(came, b"hello");
+    }
+
+    #[tokio::test]
+    async fn the_last_bytes_of_a_server_reach_the_user() {
+        let (mut user, mut sqlx, mut postgres, mut server) = ends().await;
+        // More than the sockets hold.
+        let sent = vec![7; 20_000_000];
+        let serve = async {
+            server.write_all(&sent).await.unwrap();
+            drop(server);
+        };
+        let read = async {
+            let mut came = Vec::new();
+            user.read_to_end(&mut came).await.unwrap();
+            drop(user);
+            came.len()
+        };
+        let ((), (), came) = tokio::join!(serve, pass_on(&mut sqlx, &mut postgres), read);
+        assert_eq!(came, sent.len());
     }
 }
