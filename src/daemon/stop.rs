@@ -11,7 +11,7 @@ use crate::traces::Exporter;
 /// The result of a stop.
 #[derive(Debug, Default)]
 pub struct Stopped {
-    /// The ids of refunds still under this node's lease; a refund becomes `unknown` when its lease ends.
+    /// The ids of refunds under this node's lease, if Postgres answers. A refund becomes `unknown` when its lease ends.
     pub still_leased: Vec<i64>,
 }
 
@@ -102,6 +102,8 @@ impl Daemon {
             exporting.stop().await;
         }
         let mut stopped = Stopped::default();
+        // Unknown while Postgres does not answer.
+        let mut left_count = None;
         if let Ok(Ok(left)) =
             tokio::time::timeout(Self::STATEMENT, self.node.store.leased_by(&self.node.name)).await
         {
@@ -113,6 +115,7 @@ impl Daemon {
                 );
                 stopped.still_leased.push(id);
             }
+            left_count = Some(stopped.still_leased.len());
             let _ = tokio::time::timeout(Self::STATEMENT, self.node.store.leave(&self.node.name)).await;
             let _ =
                 tokio::time::timeout(Self::STATEMENT, self.node.store.leave_shares(&self.node.name)).await;
@@ -121,7 +124,7 @@ impl Daemon {
                 "Postgres does not answer; refunds under this node's lease become unknown when their leases end"
             );
         }
-        tracing::info!(duration_ms = millis(began.elapsed()), left = stopped.still_leased.len(), "Stopped");
+        tracing::info!(duration_ms = millis(began.elapsed()), left = left_count, "Stopped");
         stopped
     }
 }

@@ -137,6 +137,8 @@ async fn a_stop_while_postgres_is_away_leaves_each_outcome_with_the_banks_refere
     node.wait();
     let log = node.log();
     assert_eq!(log.iter().filter(|line| line.contains("came to succeeded")).count(), 10, "{log:#?}");
+    let last = log.last().unwrap();
+    assert!(last.contains("Stopped") && !last.contains("left"), "nobody knows how many are left: {last}");
 }
 
 /// A channel's time-outs may be far above the unit's `TimeoutStopSec=`.
