@@ -114,8 +114,10 @@ pub struct NodeState {
     zones_without_day: FailingZones,
     /// Cancelled when the node stops: loops then take no more work.
     pub stop: CancellationToken,
-    /// Calls to banks that are under way. The node waits for them when it stops.
+    /// What the node waits for when it stops: calls to banks, and what follows from them.
     pub calls: TaskTracker,
+    /// The sends and inquiries among [`NodeState::calls`].
+    pub requests: TaskTracker,
     /// Since when this node is the leading node; `None` while another node is.
     leads_since: Mutex<Option<Instant>>,
     /// Whether another living node runs other channels or limits than this one.
@@ -159,6 +161,7 @@ impl NodeState {
             zones_without_day: FailingZones::default(),
             stop: CancellationToken::new(),
             calls: TaskTracker::new(),
+            requests: TaskTracker::new(),
             leads_since: Mutex::default(),
             differs: AtomicBool::default(),
             publication_lost: AtomicBool::default(),

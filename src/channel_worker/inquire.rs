@@ -130,10 +130,10 @@ impl Work for Inquiries {
         slot: Option<Slot>,
         connection: Option<Reserved>,
     ) {
-        let calls = attempt.node.calls.clone();
+        let (calls, requests) = (attempt.node.calls.clone(), attempt.node.requests.clone());
         let inquiry =
             InquiryAttempt { attempt, leased, trust: self.inquiry.trust, room: Arc::clone(&self.room) };
-        calls.spawn(inquiry.run(slot, connection));
+        calls.spawn(requests.track_future(inquiry.run(slot, connection)));
     }
 }
 

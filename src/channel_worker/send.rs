@@ -84,10 +84,11 @@ impl Work for Sends {
     }
 
     fn start(&self, attempt: Attempt, refund: Leased, slot: Option<Slot>, connection: Option<Reserved>) {
-        let calls = attempt.node.calls.clone();
+        let (calls, requests) = (attempt.node.calls.clone(), attempt.node.requests.clone());
         let (outbox, meter) = (self.outbox.clone(), Arc::clone(&self.meter));
         let lapses = Arc::clone(&self.lapses);
-        calls.spawn(SendAttempt { attempt, refund, outbox, lapses, meter }.run(slot, connection));
+        let send = SendAttempt { attempt, refund, outbox, lapses, meter };
+        calls.spawn(requests.track_future(send.run(slot, connection)));
     }
 }
 

@@ -54,7 +54,7 @@ impl Daemon {
         self.listeners.stop_callers();
         self.node.stop.cancel();
         self.workers.stop();
-        let in_flight = self.node.calls.len();
+        let in_flight = self.node.requests.len();
         tracing::info!(
             calls = in_flight,
             "Stopping: taking no more refunds; {in_flight} calls to banks are under way"
@@ -64,7 +64,10 @@ impl Daemon {
         tokio::select! {
             () = self.node.calls.wait() => {}
             () = bounded(longest + Self::SPARE) => {
-                tracing::warn!(calls = self.node.calls.len(), "Stopped waiting for calls that are still under way");
+                tracing::warn!(
+                    calls = self.node.requests.len(),
+                    "Stopped waiting for calls to banks, and for what follows from calls, that are still under way"
+                );
             }
         }
         // The workers own the last senders of the settler's channel. Once they are dropped, the settler writes the

@@ -98,7 +98,7 @@ async fn a_second_signal_shortens_the_wait_and_what_is_left_is_named() {
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() >= 2).await);
     let began = Instant::now();
     node.signal(Signal::TERM);
-    node.wait_for_line("Stopping");
+    node.wait_for_line("2 calls to banks are under way");
     node.signal(Signal::TERM);
     assert!(node.wait().success());
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
