@@ -181,12 +181,14 @@ impl Daemon {
             listeners,
             exporting,
         };
+        // It ends before the daemon, with whose workers the settler ends.
+        let failed_run = daemon.node.stop.clone().drop_guard();
         retry_during_outage(&waiting, async || daemon.run_channels(&config).await).await?;
         daemon.start_loops(&config, webhook);
         // It may take half a minute, so the start does not wait for it. No loop needs its result: what suspends channels is read
         // anew every second, and the refunds left behind are only counted.
         let clearing = Daemon::clear_up(daemon.node.clone(), Arc::clone(&daemon.publishing));
-        let stop = daemon.node.stop.clone();
+        let stop = failed_run.disarm();
         tokio::spawn(async move { stop.run_until_cancelled(clearing).await });
         failed_start.disarm();
         let address = daemon.address();

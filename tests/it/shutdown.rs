@@ -108,6 +108,21 @@ async fn a_second_signal_shortens_the_wait_and_what_is_left_is_named() {
     assert_eq!(scratch.count(State::Sending).await, 2);
 }
 
+#[tokio::test]
+async fn a_start_that_postgres_refuses_names_no_loop_as_ended() {
+    let scratch = Scratch::new().await;
+    scratch
+        .sql("create function public.refuses() returns trigger language plpgsql as $$ begin raise exception 'somebody has a rule'; end $$")
+        .await;
+    scratch
+        .sql("create trigger refuses before insert on refundd.channels for each statement execute function public.refuses()")
+        .await;
+    let mut node = NodeProcess::spawn(&scratch, "a", UNLIMITED, None);
+    assert!(!node.wait().success());
+    let log = node.log();
+    assert!(!log.iter().any(|line| line.contains("ended before its stop signal")), "{log:#?}");
+}
+
 /// The first outcome is tried again and again, and the others wait behind it.
 #[tokio::test]
 async fn a_stop_while_postgres_is_away_leaves_each_outcome_with_the_banks_reference_in_the_log() {
