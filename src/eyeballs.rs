@@ -22,7 +22,8 @@ use crate::lock::Lock;
 
 /// The pause before the next address is tried too: the RFC's default.
 pub const NEXT_AFTER: Duration = Duration::from_millis(250);
-/// The pause before an avoided address is tried too. A distant address needs this time to answer.
+/// The pause before an avoided address is tried too, but at most a quarter of the time that a connection may take. A distant address
+/// needs this time to answer.
 const AVOIDED_AFTER: Duration = Duration::from_secs(1);
 
 /// The addresses whose connections failed after TCP was open.
@@ -45,14 +46,15 @@ impl Avoided {
     }
 }
 
-/// Connects to one of the addresses; also returns how long its own try took. The avoided addresses come last, and among
-/// them the one that failed last.
+/// Connects to one of the addresses, for which the caller waits `limit`; also returns how long its own try took. The avoided addresses
+/// come last, and among them the one that failed last.
 ///
 /// # Errors
 /// When every address failed: the failure that says most, behind its address if there are several.
 pub async fn connect_avoiding(
     addresses: impl IntoIterator<Item = SocketAddr>,
     avoided: &Avoided,
+    limit: Duration,
 ) -> io::Result<(TcpStream, Duration)> {
     let (mut good, mut failed) = (Vec::new(), Vec::new());
     for address in addresses {
@@ -62,9 +64,10 @@ pub async fn connect_avoiding(
         }
     }
     failed.sort_unstable();
-    let pause = if good.is_empty() { NEXT_AFTER } else { AVOIDED_AFTER };
+    let pause = if good.is_empty() { NEXT_AFTER } else { AVOIDED_AFTER }.min(limit / 4);
     let failed = failed.into_iter().map(|(_, address)| (address, pause));
-    race(alternating(good).into_iter().map(|address| (address, NEXT_AFTER)).chain(failed)).await
+    let next_after = NEXT_AFTER.min(limit / 4);
+    race(alternating(good).into_iter().map(|address| (address, next_after)).chain(failed)).await
 }
 
 /// Connects to one of the addresses; also returns how long its own try took.
@@ -72,7 +75,7 @@ pub async fn connect_avoiding(
 /// # Errors
 /// When every address failed: the failure that says most, behind its address if there are several.
 pub async fn connect(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<(TcpStream, Duration)> {
-    connect_avoiding(addresses, &Avoided::default()).await
+    connect_avoiding(addresses, &Avoided::default(), Duration::MAX).await
 }
 
 /// Tries each address after its pause, or at once after a failure.
@@ -176,7 +179,7 @@ mod tests {
         let (first, second) = (one.local_addr().unwrap(), two.local_addr().unwrap());
         let avoided = Avoided::default();
         let reached = async |addresses: [SocketAddr; 2]| {
-            connect_avoiding(addresses, &avoided).await.unwrap().0.peer_addr().unwrap()
+            connect_avoiding(addresses, &avoided, Duration::MAX).await.unwrap().0.peer_addr().unwrap()
         };
         assert_eq!(reached([first, second]).await, first);
         avoided.failed(first);

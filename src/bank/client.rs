@@ -239,7 +239,11 @@ impl Client {
                 (CallResult::Lost { code: Code::AnswerLost, message, first_byte }, Retry::No)
             }
             (Ok(Ok((response, Err(error)))), Passed::Yes { first_byte }) => {
-                reserved.unanswered(Code::AnswerCut, first_byte);
+                if is_too_long {
+                    reserved.close();
+                } else {
+                    reserved.unanswered(Code::AnswerCut, first_byte);
+                }
                 let message = format!("after status {}: {}", response.status(), chain(&*error));
                 (CallResult::Lost { code: Code::AnswerCut, message, first_byte }, Retry::No)
             }

@@ -160,7 +160,7 @@ impl Dialer {
         progress.found();
         let addresses = self.usable(addresses)?;
         let tcp = |source| DialError::Tcp { host: self.host.clone(), source };
-        let connecting = eyeballs::connect_avoiding(addresses, &self.avoided);
+        let connecting = eyeballs::connect_avoiding(addresses, &self.avoided, self.limit);
         let (stream, tcp_connect) = connecting.await.map_err(tcp)?;
         stream.set_nodelay(true).map_err(tcp)?;
         // However the socket ends, also by the death of this process, the kernel drops the bytes that the bank has not acknowledged

@@ -89,11 +89,16 @@ fn takes_an_unread_verdict(rules: &[AnswerRule], status: u16, by_rule: Option<&(
 }
 
 /// Whether the body is JSON in which no rule for this status can look: no object, such as `null` or a text, and no list into
-/// which a pointer leads. An object only lacks the field.
+/// which a pointer leads. Where a pointer ends at an object, that only lacks the field, and a list only lacks the place.
 fn holds_no_verdict(rules: &[AnswerRule], status: u16, json: &serde_json::Value) -> bool {
     let can_look = |pointer: &str| {
-        let parent = pointer.rsplit_once('/').and_then(|(parent, _)| json.pointer(parent));
-        json.pointer(pointer).is_some() || parent.is_some_and(serde_json::Value::is_object)
+        // As far as it leads, and the next name behind that.
+        let mut ends = pointer.rmatch_indices('/').map(|(at, _)| (&pointer[..at], &pointer[at + 1..]));
+        let last = ends.find_map(|(path, rest)| Some((json.pointer(path)?, rest.split('/').next()?)));
+        json.pointer(pointer).is_some()
+            || last.is_some_and(|(value, name)| {
+                value.is_object() || value.is_array() && name.parse::<usize>().is_ok()
+            })
     };
     let mut pointers =
         rules.iter().filter(|rule| rule.status == status).filter_map(|rule| rule.body.as_ref());

@@ -32,9 +32,12 @@ impl OutcomesLeft {
     }
 }
 
+/// A batch, and the place of an outcome in it.
+type Place = (Arc<Vec<Settled>>, usize);
+
 /// The outcomes whose first try is not over, so that none was counted and logged: their batches, and their places there.
 #[derive(Debug, Default)]
-pub(super) struct Unlogged(Mutex<HashMap<(RefundId, Arc<str>), (Arc<Vec<Settled>>, usize)>>);
+pub(super) struct Unlogged(Mutex<HashMap<(RefundId, Arc<str>), Place>>);
 
 impl Unlogged {
     pub fn note(&self, batch: &Arc<Vec<Settled>>) {
@@ -47,7 +50,7 @@ impl Unlogged {
         self.0.locked().remove(&key(one)).is_some()
     }
 
-    fn take_all(&self) -> Vec<(Arc<Vec<Settled>>, usize)> {
+    fn take_all(&self) -> Vec<Place> {
         self.0.locked().drain().map(|(_, at)| at).collect()
     }
 }

@@ -59,19 +59,19 @@ const LIST_UNSETTLED: Statement = statement!(concat!(
     refund_columns!(),
     "  from (with recursive waiting as (
              (select w.channel from refundd.refunds w
-               where w.state in ('accepted', 'unknown', 'review') and w.state = :state order by w.channel limit 1)
+               where w.state in ('accepted', 'unknown', 'review') and w.state = :state
+                 and (:channel::text is null or w.channel = :channel) order by w.channel limit 1)
              union all
              select (select w.channel from refundd.refunds w
                       where w.state in ('accepted', 'unknown', 'review') and w.state = :state and w.channel > h.channel
                       order by w.channel limit 1)
-               from waiting h where h.channel is not null)
+               from waiting h where h.channel is not null and :channel::text is null)
          select page.id from waiting h
           cross join lateral (select w.id from refundd.refunds w
                                where w.state in ('accepted', 'unknown', 'review') and w.state = :state and w.channel = h.channel
-                                 and (:after::bigint is null or w.id < :after)
+                                 and w.id < coalesce(:after::bigint, 9223372036854775807)
                                order by w.id desc limit :most) page
-          where (:channel::text is null or h.channel = :channel)
-            and (:channels::text[] is null or h.channel = any(:channels))
+          where :channels::text[] is null or h.channel = any(:channels)
           order by page.id desc limit :most) page
       join refundd.refunds r on r.id = page.id
      order by r.id desc"

@@ -225,7 +225,14 @@ fn a_rule_for_the_rest_takes_no_body_in_which_the_rules_before_it_could_not_look
     let paid = channel(vec![declined.clone(), rule(200, None, RuleOutcome::Succeeded)]);
     assert_eq!(read(&paid, 200, &framed, b""), by_rule(Outcome::Succeeded));
     // An object only lacks the field, and these pointers lead to a text and into lists.
-    for (pointer, body) in [("/code", "{}"), ("", r#""05""#), ("/0", r#"["05"]"#), ("/0/code", "[{}]")] {
+    for (pointer, body) in [
+        ("/code", "{}"),
+        ("", r#""05""#),
+        ("/0", r#"["05"]"#),
+        ("/0/code", "[{}]"),
+        ("/0/code", "[]"),
+        ("/0/error/code", r#"[{"id":"B-1"}]"#),
+    ] {
         let looks = Some((pointer.to_owned(), "51".to_owned()));
         let looks = AnswerRule { body: looks, ..declined.clone() };
         let paid = channel(vec![looks, rule(200, None, RuleOutcome::Succeeded)]);
