@@ -10,7 +10,7 @@
 //! own sends alone.
 //!
 //! The settler counts and logs each outcome once, when the first try to write it is over. Only then it is known
-//! whether Postgres takes the bank's reference, or the outcome becomes one for a person. A node that stops does not wait for that.
+//! whether Postgres takes the bank's reference, or the outcome becomes one for a person. A stopping node that gives them up logs the others, too.
 
 mod aside;
 mod late;

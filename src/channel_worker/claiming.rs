@@ -135,10 +135,13 @@ impl<W: Work> ChannelWorker<W> {
         let mut claimed = match self.work.claim(&self.node.store, &claim, more).await {
             Ok(claimed) => claimed,
             Err(error) => {
-                // The commit may have happened although the call failed. No request was made under it.
+                // No request was made under it.
                 self.notices.wasted = true;
-                let ids = taken.iter().map(|(id, _)| *id).chain(more.iter().copied()).collect();
-                self.take_back(ids, holder);
+                if !error.is_refused_claim() {
+                    // The commit may have happened although the call failed.
+                    let ids = taken.iter().map(|(id, _)| *id).chain(more.iter().copied()).collect();
+                    self.take_back(ids, holder);
+                }
                 return Err(error.into());
             }
         };

@@ -21,8 +21,8 @@ impl Daemon {
     /// How much longer than the slowest channel's time-outs to wait for calls to banks.
     const SPARE: Duration = Duration::from_secs(2);
     /// The longest wait for outcomes to be written, those of inquiries included.
-    const OUTCOMES: Duration = Duration::from_secs(20);
-    /// The wait before each outcome that is not written is logged. SIGKILL may end the longest wait.
+    const OUTCOMES: Duration = Duration::from_secs(19);
+    /// The longest wait for the settler to log the outcomes that are not written.
     const LOG_OUTCOMES: Duration = Duration::from_secs(1);
     /// The longest wait for HTTP connections to end.
     const CONNECTIONS: Duration = Duration::from_secs(6);
@@ -31,8 +31,14 @@ impl Daemon {
 
     /// The time after which [`Daemon::stop`] has ended, whatever fails.
     pub fn longest_stop(&self) -> Duration {
-        let bounds =
-            [Self::LOOPS, self.workers.longest_call(), Self::SPARE, Self::OUTCOMES, Self::CONNECTIONS];
+        let bounds = [
+            Self::LOOPS,
+            self.workers.longest_call(),
+            Self::SPARE,
+            Self::OUTCOMES,
+            Self::LOG_OUTCOMES,
+            Self::CONNECTIONS,
+        ];
         bounds.iter().sum::<Duration>() + Exporter::LAST + Self::STATEMENT * 3
     }
 
@@ -80,20 +86,20 @@ impl Daemon {
             // that the bank has a refund.
             calls.wait().await;
         };
-        let log_early = async {
-            tokio::time::sleep(Self::LOG_OUTCOMES).await;
-            unwritten.log().await;
-        };
         let given_up = async {
-            tokio::join!(bounded(Self::OUTCOMES), log_early);
-            unwritten.log().await
+            bounded(Self::OUTCOMES).await;
+            tokio::time::timeout(Self::LOG_OUTCOMES, unwritten.log()).await.ok().flatten()
         };
         tokio::select! {
             () = written => {}
-            left = given_up => tracing::warn!(
-                outcomes = left,
-                "Stopped waiting for outcomes to be written; of sends, {left} are not written, and a line before this one has each"
-            ),
+            left = given_up => if let Some(left) = left {
+                tracing::warn!(
+                    outcomes = left,
+                    "Stopped waiting for outcomes to be written; of sends, {left} are not written, and a line before this one has each"
+                );
+            } else {
+                tracing::warn!("Stopped waiting for outcomes to be written; the settler has none any more");
+            },
         }
         // Until here `admin_listen` answers: a node that stops slowly is no node that is gone, and its last counts are read.
         self.listeners.stop_signal().cancel();

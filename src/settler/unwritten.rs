@@ -1,5 +1,4 @@
-//! Logs the outcomes that are not written while nobody knows whether this process lives until they are: nothing else has the
-//! banks' references.
+//! Logs the outcomes that are not written when a stopping node gives them up: nothing else has the banks' references.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -21,14 +20,12 @@ impl OutcomesLeft {
         (OutcomesLeft(ask), asked)
     }
 
-    /// Lets the settler count and log each outcome that it has not logged. It still tries to write them. Returns how many
-    /// outcomes may be unwritten: none if the settler has ended.
-    pub async fn log(&self) -> usize {
+    /// Lets the settler count and log each outcome that it has not logged: nobody waits for it any more. Returns how many outcomes may be
+    /// unwritten; `None` if the settler has ended.
+    pub async fn log(&self) -> Option<usize> {
         let (answer, count) = oneshot::channel();
-        match self.0.send(answer).await {
-            Ok(()) => count.await.unwrap_or_default(),
-            Err(_) => 0,
-        }
+        self.0.send(answer).await.ok()?;
+        count.await.ok()
     }
 }
 
@@ -60,7 +57,7 @@ fn key(one: &Settled) -> (RefundId, Arc<str>) {
 }
 
 impl Writer {
-    /// Counts and logs the outcomes that were not, also those in the inbox. Returns these: to the settler they are set aside.
+    /// Counts and logs the outcomes that were not, also those in the inbox. Returns these.
     pub(super) fn log_all(&self, inbox: &mut mpsc::Receiver<Settled>) -> Vec<Settled> {
         for (batch, place) in self.unlogged.take_all() {
             self.report_one(&batch[place]);

@@ -18,6 +18,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::connections::Ask;
+use super::error::CLAIMING;
 use super::named::{Statement, bind, column, statement};
 use super::witness::LONG_AGO;
 use super::{Doing, Store, StoreError, micros, timestamp};
@@ -117,7 +118,7 @@ impl Store {
             witnessed_us: witnessed.unwrap_or(LONG_AGO),
             is_send: true,
         );
-        let rows = query.all(&self.db).await.doing("claim refunds")?;
+        let rows = query.all(&self.db).await.doing(CLAIMING)?;
         let holder = Arc::from(request.holder);
         let mut claimed =
             read_claimed(&rows, request.taken, |row| read_leased(row, request.channel, &holder))?;

@@ -2,9 +2,12 @@
 
 use sqlx::error::DatabaseError;
 
-use super::refusal::readable;
+use super::refusal::{is_rolled_back, readable};
 use super::session::Unfit;
 use crate::refund::card;
+
+/// The step that claims refunds, without the count of permits that follows its commit.
+pub(super) const CLAIMING: &str = "claim refunds";
 
 /// An error of Postgres, or of the way to Postgres.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +77,16 @@ impl StoreError {
     pub fn refusal(&self) -> Option<String> {
         let answer = self.answer().filter(|_| self.is_about_the_row())?;
         Some(format!("the database refuses it: {}", card::masked(answer.message())))
+    }
+
+    /// Whether a claim was surely rolled back. Otherwise it may have been committed although it failed. Poolers answer with errors of
+    /// their own in some of these classes.
+    pub fn is_refused_claim(&self) -> bool {
+        let is_claim = matches!(self, StoreError::Statement { doing, .. } if *doing == CLAIMING);
+        is_claim
+            && self.answer().is_some_and(|answer| {
+                is_rolled_back(answer) && !has_code(answer, &["08", "40003", "57000", "57P", "58", "XX"])
+            })
     }
 
     /// Whether another refund of the channel already has this bank reference.

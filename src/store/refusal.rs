@@ -10,6 +10,7 @@ use std::fmt;
 use sqlx::Error;
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::migrate::MigrateError;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 /// An error that Postgres answered, without the line of its source.
 #[derive(Debug)]
@@ -88,6 +89,12 @@ pub(super) fn readable(error: Error) -> Error {
         Error::Database(refusal) => Error::Database(Box::new(Refusal(refusal))),
         other => other,
     }
+}
+
+/// Whether Postgres ended the transaction alone. An error that ends the session as well may come after the commit.
+pub(super) fn is_rolled_back(error: &(dyn DatabaseError + 'static)) -> bool {
+    let refusal = error.try_downcast_ref::<Refusal>().and_then(|Refusal(of)| of.try_downcast_ref());
+    refusal.is_some_and(|of: &PgDatabaseError| matches!(of.severity(), PgSeverity::Error))
 }
 
 /// The same error of a migration, readable.

@@ -142,16 +142,15 @@ async fn a_stop_while_postgres_is_away_leaves_each_outcome_with_the_banks_refere
     assert!(scratch.bank.until(Duration::from_secs(10), |l| l.all().len() == 10).await);
     way.set(Weather::Closed);
     node.signal(Signal::TERM);
-    let logged = || {
-        let log = node.log();
-        log.iter().filter(|line| line.contains("came to succeeded") && line.contains("B-1")).count()
-    };
-    until("each outcome is logged", async || logged() == 10).await;
+    let answers =
+        scratch.bank.until(Duration::from_mins(1), |l| l.all().iter().all(|one| one.ended_us.is_some()));
+    assert!(answers.await);
     node.signal(Signal::TERM);
     node.wait_for_line("of sends, 10 are not written");
     node.wait();
     let log = node.log();
-    assert_eq!(log.iter().filter(|line| line.contains("came to succeeded")).count(), 10, "{log:#?}");
+    let logged = log.iter().filter(|line| line.contains("came to succeeded") && line.contains("B-1"));
+    assert_eq!(logged.count(), 10, "{log:#?}");
     let last = log.last().unwrap();
     assert!(last.contains("Stopped") && !last.contains("left"), "nobody knows how many are left: {last}");
 }

@@ -14,7 +14,7 @@ const MIRRORED: &[(&str, &str, &str, u32)] = &[
     ("src/channel_worker/attempt.rs", "make", "send.rs", 0xe933_de57),
     ("src/channel_worker/claiming.rs", "claim_and_start", "channel_worker/claiming.rs", 0x9010_99cd),
     ("src/channel_worker/claiming.rs", "more", "channel_worker/left_over.rs", 0x676e_7807),
-    ("src/channel_worker/claiming.rs", "claim_once", "channel_worker/claiming.rs", 0x13d4_b70b),
+    ("src/channel_worker/claiming.rs", "claim_once", "channel_worker/claiming.rs", 0xfc71_3fc8),
     ("src/channel_worker/claiming.rs", "follow_up", "channel_worker/claiming.rs", 0xe98c_10d9),
     ("src/channel_worker/claiming.rs", "take_back", "channel_worker/claiming.rs", 0x14df_ecae),
     ("src/channel_worker/round.rs", "round", "channel_worker.rs", 0x9379_8180),

@@ -5,6 +5,8 @@ use refundd::store::{RecoveryMove, Store};
 
 use super::{claim, limited_scratch_with, settled, unlimited};
 use crate::harness::Scratch;
+use crate::harness::anywhere::claim_of;
+use crate::harness::failing::{a_commit_dawdles, dawdle_at_commits, fail_at, fail_no_more};
 
 const SENT: &str = "select count(first_sent_at) from refundd.refunds";
 
@@ -63,4 +65,27 @@ async fn a_refund_that_may_have_been_sent_before_a_claim_that_is_taken_back_keep
     assert_eq!(scratch.store.unclaim(&[RefundId(1)], "b").await.unwrap(), 1);
     assert_eq!(scratch.count(State::Unknown).await, 1);
     assert_eq!(scratch.number(SENT).await, 1);
+}
+
+#[tokio::test]
+async fn a_claim_that_postgres_refuses_was_rolled_back_and_one_whose_session_ends_may_be_committed() {
+    let scratch = limited_scratch_with(1).await;
+    let failing = async || {
+        let taken = [unlimited(1)];
+        scratch.store.claim_among(&claim_of("a", &taken), &[]).await.unwrap_err()
+    };
+    fail_at(&scratch, "new.state = 'sending'").await;
+    let refused = failing().await;
+    assert!(refused.is_refused_claim(), "{refused:?}");
+    fail_no_more(&scratch).await;
+    dawdle_at_commits(&scratch, State::Sending).await;
+    let end = async {
+        a_commit_dawdles(&scratch).await;
+        let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+                    where datname = current_database() and wait_event = 'PgSleep'";
+        scratch.number(end).await
+    };
+    let (unseen, ended) = tokio::join!(failing(), end);
+    assert_eq!(ended, 1);
+    assert!(!unseen.is_refused_claim(), "{unseen:?}");
 }
