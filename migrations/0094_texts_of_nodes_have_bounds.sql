@@ -5,7 +5,7 @@
 -- Bounds for all texts that the role may write: 2,000 bytes for names, 10,000 for reasons and rules, 64 KiB for addresses and permits, and 16 MiB
 -- for settings and for what a node says of its channels. refundd itself stays far below. Columns with a bound of their own need none
 -- here, and Postgres bounds those in a primary key. No row is read for a constraint: each is `not valid`.
--- This migration locks all these tables for a moment: first those that a claim reads, then the refunds and the journal, so that no claim and
+-- This migration locks all these tables: first those that a claim reads, then the refunds and the journal, so that no claim and
 -- no settlement waits for it in a circle.
 lock table refundd.addresses, refundd.channels, refundd.suspensions, refundd.limits, refundd.permits in access exclusive mode;
 lock table refundd.refunds in share row exclusive mode;
@@ -65,7 +65,7 @@ alter table refundd.suspensions enable trigger suspensions_changed_are_events;
 alter table refundd.channels
     drop constraint if exists channels_texts_are_bounded,
     add constraint channels_texts_are_bounded check (
-        octet_length(endpoint) <= 65536 and octet_length(settings::text) <= 16777216 and octet_length(published_by) <= 2000
+        octet_length(endpoint) <= 65536 and pg_column_size(settings) <= 16777216 and octet_length(published_by) <= 2000
         and octet_length(pause_reason) <= 10000 and octet_length(paused_by) <= 2000 and octet_length(cool_reason) <= 10000
         and octet_length(resumed_by) <= 2000 and octet_length(resume_reason) <= 10000
         and octet_length(cooling_ended_by) <= 2000 and octet_length(cooling_end_reason) <= 10000) not valid;

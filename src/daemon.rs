@@ -181,7 +181,7 @@ impl Daemon {
             listeners,
             exporting,
         };
-        // It ends before the daemon, with whose workers the settler ends.
+        // Dropped before `daemon`: its workers end the settler, which must see the stop signal first.
         let failed_run = daemon.node.stop.clone().drop_guard();
         retry_during_outage(&waiting, async || daemon.run_channels(&config).await).await?;
         daemon.start_loops(&config, webhook);

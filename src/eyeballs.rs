@@ -20,13 +20,13 @@ use tokio::net::TcpStream;
 
 use crate::lock::Lock;
 
-/// The pause before the next address is tried too: the RFC's default.
+/// The pause before the next address is tried too: the RFC's default, and at most a quarter of the time that a connection may take.
 pub const NEXT_AFTER: Duration = Duration::from_millis(250);
 /// The pause before an avoided address is tried too, but at most a quarter of the time that a connection may take. A distant address
 /// needs this time to answer.
 const AVOIDED_AFTER: Duration = Duration::from_secs(1);
 
-/// The addresses whose connections failed after TCP was open.
+/// The addresses whose connections failed after TCP was open, or brought no answer.
 #[derive(Debug, Default)]
 pub struct Avoided(Mutex<HashMap<SocketAddr, Instant>>);
 

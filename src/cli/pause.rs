@@ -218,7 +218,7 @@ pub(super) async fn resume(args: ResumeArgs, store: &Store) -> anyhow::Result<Ex
         Resumed::NoSuchChannel => Err(no_such_channel(channel.unwrap_or_default())),
         Resumed::WasNot | Resumed::Changed(_) => {
             let left = left().await?;
-            let by_person = left.iter().any(|one| one.by == SuspendedBy::Person);
+            let by_person = left.iter().any(|one| matches!(one.by, SuspendedBy::Person | SuspendedBy::All));
             if ends == SuspendedBy::Person && !by_person && left.iter().any(is_by_refundd) {
                 // The state of such a channel may be `paused`.
                 let channel = channel.unwrap_or_default();

@@ -228,8 +228,8 @@ pub(super) fn uneven_aheads(channels: &BTreeMap<ChannelName, Arc<Channel>>) -> V
         let (short, long) = (say(late.least.ahead), say(early.least.ahead));
         (late.least.ahead < early.least.ahead).then(|| {
             format!(
-                "{}channel `{}` may stand still while {}channel `{}` uses up limit `{shared}`, which both have: its permits are granted \
-                 {short} ahead at most, by limit `{}`, and those of the other {long} ahead, by limit `{}`; set the `ahead` of `{shared}` to {short}",
+                "{}channel `{}` may stand still while {}channel `{}` uses up limit `{shared}`, which both have: it gets permits at most {short} \
+                 ahead, by limit `{}`, and the other {long} ahead, by limit `{}`; set the `ahead` of `{shared}` to {short}",
                 late.kind, late.channel, early.kind, early.channel, late.least.name, early.least.name
             )
         })

@@ -95,10 +95,10 @@ impl Daemon {
             left = given_up => if let Some(left) = left {
                 tracing::warn!(
                     outcomes = left,
-                    "Stopped waiting for outcomes to be written; of sends, {left} are not written, and a line before this one has each"
+                    "Stopped waiting for outcomes to be written; {left} outcomes of sends may be unwritten. Lines before this one have each that a bank may know"
                 );
             } else {
-                tracing::warn!("Stopped waiting for outcomes to be written; the settler has none any more");
+                tracing::warn!("Stopped waiting for outcomes; the settler named none that is unwritten");
             },
         }
         // Until here `admin_listen` answers: a node that stops slowly is no node that is gone, and its last counts are read.

@@ -141,7 +141,7 @@ async fn no_such_route(uri: Uri) -> Problem {
     let hint = match path.trim_end_matches('/') {
         "/health" | "/healthz" => "the health checks are /health/ready and /health/live",
         // `admin_listen` does not serve it.
-        _ => "`listen` serves the list of the routes, /v1/openapi.json",
+        _ => "/v1/openapi.json lists the routes, at the address of `[http] listen`",
     };
     let detail = format!("nothing is served at {path}; {hint}");
     Problem::new(StatusCode::NOT_FOUND, "no-such-route", "No such route", detail)

@@ -15,10 +15,8 @@ use super::Writer;
 impl Writer {
     /// Counts and logs the outcomes of sends, without those that [`Writer::log_all`] has logged.
     pub(super) fn report(&self, batch: &[Settled]) {
-        for one in batch {
-            if self.unlogged.take(one) {
-                self.report_one(one);
-            }
+        for one in self.unlogged.take(batch) {
+            self.report_one(one);
         }
     }
 

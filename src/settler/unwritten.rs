@@ -42,9 +42,10 @@ impl Unlogged {
         self.0.locked().extend(places.map(|(place, one)| (key(one), (Arc::clone(batch), place))));
     }
 
-    /// Whether this outcome was not logged; the caller logs it now.
-    pub fn take(&self, one: &Settled) -> bool {
-        self.0.locked().remove(&key(one)).is_some()
+    /// Those of these outcomes that were not logged; the caller logs them now.
+    pub fn take<'b>(&self, batch: &'b [Settled]) -> Vec<&'b Settled> {
+        let mut left = self.0.locked();
+        batch.iter().filter(|one| left.remove(&key(one)).is_some()).collect()
     }
 
     fn take_all(&self) -> Vec<Place> {

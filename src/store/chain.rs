@@ -24,7 +24,7 @@ pub struct Sealing {
     pub until_id: i64,
     /// The last line of all seals. It is never beyond `until_id`, unless somebody lowered that.
     pub seals_end_at: i64,
-    /// How many seals are missing of those that were counted. A negative number: there are more than were written.
+    /// How many seals were written and not yet seen. A negative number: there are more than were written.
     pub missing_seals: i64,
     pub kept: KeptMonths,
 }

@@ -146,7 +146,7 @@ async fn a_stop_while_postgres_is_away_leaves_each_outcome_with_the_banks_refere
         scratch.bank.until(Duration::from_mins(1), |l| l.all().iter().all(|one| one.ended_us.is_some()));
     assert!(answers.await);
     node.signal(Signal::TERM);
-    node.wait_for_line("of sends, 10 are not written");
+    node.wait_for_line("10 outcomes of sends may be unwritten");
     node.wait();
     let log = node.log();
     let logged = log.iter().filter(|line| line.contains("came to succeeded") && line.contains("B-1"));

@@ -181,8 +181,8 @@ fn channels_that_share_a_limit_and_get_its_permits_by_another_ahead_are_warned_o
     assert_eq!(
         uneven,
         [
-            "channel `slow` may stand still while channel `acme` uses up limit `bank`, which both have: its permits are granted 20ms \
-             ahead at most, by limit `spread`, and those of the other 50ms ahead, by limit `bank`; set the `ahead` of `bank` to 20ms"
+            "channel `slow` may stand still while channel `acme` uses up limit `bank`, which both have: it gets permits at most 20ms \
+             ahead, by limit `spread`, and the other 50ms ahead, by limit `bank`; set the `ahead` of `bank` to 20ms"
         ]
     );
     assert_eq!(warnings("ahead = \"20ms\"", "", "\"bank\", \"spread\""), Vec::<String>::new());
