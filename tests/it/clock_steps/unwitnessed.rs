@@ -2,18 +2,24 @@
 
 use std::time::Duration;
 
-use refundd::store::{ClaimRequest, ClockWitness};
+use refundd::store::{ClaimRequest, ClockWitness, Store};
 
 use crate::harness::Scratch;
 use crate::harness::anywhere::{add_address, claim_of, unlimited};
 
-#[tokio::test]
-async fn a_node_that_has_not_compared_clocks_sends_nothing_again() {
+/// An `unknown` refund with these columns, and the store of such a node.
+async fn unwitnessed(columns: &str) -> (Scratch, Store) {
     let scratch = Scratch::with_refunds(1).await;
     add_address(&scratch, "acme").await;
     scratch.lease("true", "attempts = 1, first_sent_at = now()").await;
-    scratch.release("true", "state = 'unknown'").await;
+    scratch.release("true", &format!("state = 'unknown', {columns}")).await;
     let store = scratch.store.clone().witnessed_by(ClockWitness::default());
+    (scratch, store)
+}
+
+#[tokio::test]
+async fn a_node_that_has_not_compared_clocks_sends_nothing_again() {
+    let (_scratch, store) = unwitnessed("inquire_at = null").await;
     let taken = [unlimited(1)];
     let request = ClaimRequest { resend_within: Some(Duration::from_hours(1)), ..claim_of("a", &taken) };
     assert!(store.claim_among(&request, &[]).await.unwrap().leased.is_empty());
@@ -24,11 +30,7 @@ async fn a_node_that_has_not_compared_clocks_sends_nothing_again() {
 
 #[tokio::test]
 async fn a_node_that_has_not_compared_clocks_ends_no_grace() {
-    let scratch = Scratch::with_refunds(1).await;
-    add_address(&scratch, "acme").await;
-    scratch.lease("true", "attempts = 1, first_sent_at = now()").await;
-    scratch.release("true", "state = 'unknown', inquire_at = now()").await;
-    let store = scratch.store.clone().witnessed_by(ClockWitness::default());
+    let (scratch, store) = unwitnessed("inquire_at = now()").await;
     let inquiry = async || {
         let long = "inquire_at = now(), uncertain_at = now() - interval '1 hour'";
         scratch.sql(&format!("update refundd.refunds set {long}")).await;

@@ -4,15 +4,20 @@ use refundd::refund::State;
 
 use super::{Scratch, until};
 
+/// From now on a trigger of this name does `what` before each update of a refund of which `condition` is true.
+async fn at_updates(scratch: &Scratch, name: &str, what: &str, condition: &str) {
+    scratch
+        .sql(&format!("create function public.{name}() returns trigger language plpgsql as $$ begin {what}; return new; end $$"))
+        .await;
+    scratch
+        .sql(&format!("create trigger {name} before update on refundd.refunds for each row when ({condition}) execute function public.{name}()"))
+        .await;
+}
+
 /// From now on Postgres fails at each update of a refund of which `condition` is true, as with a trigger that somebody
 /// added, or a damaged page.
 pub async fn fail_at(scratch: &Scratch, condition: &str) {
-    scratch
-        .sql("create function public.fails() returns trigger language plpgsql as $$ begin raise exception 'somebody has a rule'; end $$")
-        .await;
-    scratch
-        .sql(&format!("create trigger fails before update on refundd.refunds for each row when ({condition}) execute function public.fails()"))
-        .await;
+    at_updates(scratch, "fails", "raise exception 'somebody has a rule'", condition).await;
 }
 
 /// Ends what [`fail_at`] began.
@@ -23,22 +28,12 @@ pub async fn fail_no_more(scratch: &Scratch) {
 /// From now on each update of a refund of which `condition` is true waits for the advisory lock 7, as with a trigger that
 /// writes to a table that somebody has locked.
 pub async fn wait_at(scratch: &Scratch, condition: &str) {
-    scratch
-        .sql("create function public.waits() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(7); return new; end $$")
-        .await;
-    scratch
-        .sql(&format!("create trigger waits before update on refundd.refunds for each row when ({condition}) execute function public.waits()"))
-        .await;
+    at_updates(scratch, "waits", "perform pg_advisory_xact_lock(7)", condition).await;
 }
 
 /// From now on each update of a refund of which `condition` is true takes two seconds, as on a slow disk.
 pub async fn slow_at(scratch: &Scratch, condition: &str) {
-    scratch
-        .sql("create function public.slows() returns trigger language plpgsql as $$ begin perform pg_sleep(2); return new; end $$")
-        .await;
-    scratch
-        .sql(&format!("create trigger slows before update on refundd.refunds for each row when ({condition}) execute function public.slows()"))
-        .await;
+    at_updates(scratch, "slows", "perform pg_sleep(2)", condition).await;
 }
 
 /// Ends what [`slow_at`] began.
